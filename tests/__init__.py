@@ -1,0 +1,1 @@
+"""Tests; a package, so that they can share code as `from tests.x import y`."""

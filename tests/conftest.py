@@ -1,0 +1,44 @@
+"""What every test may use: the shared folder, a fresh log's URL, hypothesis profiles, and seeds told on failure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+
+# No deadline: two shared cores are slow now and then, and a hang is pytest-timeout's to find. Every run makes new
+# examples: a failure prints the blob that repeats it.
+settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("thorough", deadline=None, derandomize=False, print_blob=True, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest) -> Path:
+    """The folder of real input beside the repository; a test that needs it is skipped, by name, where there is none."""
+    if not SHARED.is_dir():
+        pytest.skip(
+            f"{request.node.name} needs the folder of real input beside the repository (../shared), and it is not there"
+        )
+    return SHARED
+
+
+@pytest.fixture
+def tmp_log_url(tmp_path: Path) -> str:
+    """The URL of a file log that does not exist yet."""
+    return f"file:{tmp_path}/log"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """After a failure, says how to get the same order and the same random numbers again."""
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None:
+        terminalreporter.write_line(f"For the same order and random numbers again: --randomly-seed={seed}")
