@@ -1,7 +1,7 @@
 """Time as an argument: the wall clock that deadlines are written in, and the monotonic one that waits are measured by.
 
-The two are kept apart because a wall clock may be stepped in either direction while a wait goes on. The core never reads
-a clock (design §2.4); the runtime takes one of these, and tests take :class:`VirtualClock`.
+The two are kept apart because a wall clock may be stepped in either direction while a wait goes on. The core never
+reads a clock (design §1.4); the runtime takes one of these, and tests take :class:`VirtualClock`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Times and durations as integer microseconds: what a user gives, what is recorded, and back, exactly.
 
-Wall times count from 1970-01-01 in UTC and reach from year 1 to year 9999. No sum or product of microseconds goes through
-a float, which would be off by whole microseconds beyond the year 2255.
+Wall times count from 1970-01-01 in UTC and reach from year 1 to year 9999. No sum or product of microseconds goes
+through a float, which would be off by whole microseconds beyond the year 2255.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _ONE_US
 _DURATION_US_MAX = MAX_US - MIN_US
 
 _RFC3339 = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
 
 

@@ -149,4 +149,4 @@ def _shown(value: object) -> str:
     """Show hostile input safely: escaped, and cut so that an error cannot be flooded."""
     if not isinstance(value, str):
         return f"of type {type(value).__name__}"
-    return ascii(value) if len(value) <= 100 else f"{ascii(value[:100])}… ({len(value)} characters)"
+    return ascii(value) if len(value) <= 100 else f"{value[:100]!a}… ({len(value)} characters)"

@@ -1,0 +1,365 @@
+"""Values as JSON: encoded, decoded with their declared type, and refused unless they come back exactly (design §9).
+
+The types follow users' annotations, read by pydantic. What a body sees on its first run is the decoded form, the same
+that replay will see. History holds field names, never aliases; bytes are base64 (URL-safe alphabet) both ways; computed
+fields are left out, as they are computed again.
+
+Payloads are parsed by pydantic-core and not by orjson, which reads 2^64 as a float.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
+
+from gasoline_es.core.comparison import Difference, difference, key_step, kind_of, name_of
+from gasoline_es.errors import DefinitionError, NotSerializable, ReplayError
+
+T = TypeVar("T")
+
+_DEPTH_MAX = 200  # what pydantic-core's JSON parser reads
+_INT64_MAX = 1 << 63
+_BYTES_AS_BASE64 = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+
+
+# --- JSON trees -------------------------------------------------------------------------------------------------------
+
+
+def parse_json(raw: bytes | bytearray | memoryview | str) -> Any:
+    """Parse JSON with exact integers of up to 4,300 digits.
+
+    Raises: ValueError if it is malformed, or contains NaN or an infinity.
+    """
+    return from_json(raw if isinstance(raw, (bytes, bytearray, str)) else bytes(raw), allow_inf_nan=False)
+
+
+def dump_json(value: Any) -> bytes:
+    """Write a tree of dicts with str keys, lists, str, int, float, bool and None as compact JSON in UTF-8.
+
+    For trees that this library makes; what users give goes through a :class:`Codec`, which also compares.
+    Raises: ValueError for NaN, infinities, lone surrogates, cycles and what is no JSON.
+    """
+    raw = to_json(value)
+    if b"NaN" in raw or b"Infinity" in raw:
+        from_json(raw, allow_inf_nan=False)  # the words may stand inside a string
+    return raw
+
+
+# --- codecs -----------------------------------------------------------------------------------------------------------
+
+
+class Codec(Generic[T]):
+    """Writes and reads the values of one annotation. Made by :func:`codec_for`; may be shared between threads."""
+
+    __slots__ = ("_to_json", "_validate_json", "annotation", "name")
+
+    def __init__(self, annotation: Any, serializer: SchemaSerializer, validator: SchemaValidator) -> None:
+        self.annotation = annotation
+        self.name = name_of(annotation) if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+        self._to_json = serializer.to_json
+        self._validate_json = validator.validate_json
+
+    def encode(self, value: T, where: str) -> bytes:
+        """Encode as JSON in UTF-8 without a newline, after proving that it decodes to the same value and type.
+
+        ``where`` names the value in the error's path. Raises: NotSerializable.
+        """
+        return self.roundtrip(value, where)[0]
+
+    def decode(self, raw: bytes) -> T:
+        """Decode with the declared type; aliases are accepted besides field names.
+
+        Raises: ReplayError if the recorded value does not fit the annotation (any more). Fields: ``path``, ``type``.
+        """
+        try:
+            return self._validate_json(raw, by_alias=True, by_name=True)
+        except ValidationError as error:
+            path, problem = _first_problem(error, "value")
+            raise ReplayError(
+                f"a recorded value does not fit its declared type {self.name}: {path}: {problem}",
+                path=path,
+                type=self.name,
+            ) from error
+
+    def roundtrip(self, value: T, where: str) -> tuple[bytes, T]:
+        """Give the encoded bytes and the decoded form, which shares nothing mutable with ``value``.
+
+        The two are compared deeply, by value and type (``comparison.difference``).
+        Raises: NotSerializable with the path below ``where`` and the type of what cannot be kept.
+        """
+        try:
+            raw = self._to_json(value, by_alias=False, round_trip=True, warnings="error")
+            decoded = self._validate_json(raw, by_alias=True, by_name=True)
+            found = difference(value, decoded)
+        except Exception as error:  # pydantic, and whatever users' serialisers and validators raise
+            raise self._explained(value, where, error) from error
+        if found is not None:
+            raise _refused(found, where)
+        return raw, decoded
+
+    def _explained(self, value: Any, where: str, error: Exception) -> NotSerializable:
+        """Find out what pydantic stumbled over: it names types and problems, but seldom the path."""
+        try:
+            found = _fault(value, []) or self._mistyped(value) or _unknown(value)
+        except Exception:  # the value's own code may raise anywhere; then the first error is the best there is
+            found = None
+        if found is not None:
+            return _refused(found, where)
+        if isinstance(error, ValidationError):
+            path, problem = _first_problem(error, where)
+            return _refusal(path, problem, kind_of(value))
+        return _refusal(where, f"{type(error).__name__}: {_one_line(error)}", kind_of(value))
+
+    def _mistyped(self, value: Any) -> Difference | None:
+        """Compare with what pydantic would have made of it, to tell which part has a wrong type."""
+        try:
+            raw = self._to_json(value, by_alias=False, round_trip=True, warnings="none")
+            decoded = self._validate_json(raw, by_alias=True, by_name=True)
+        except Exception:
+            return None
+        return difference(value, decoded)
+
+
+class _ScalarCodec(Codec[T]):
+    """A codec of one immutable built-in type: a value of exactly that type survives, which needs no comparing."""
+
+    __slots__ = ("_kind", "_write")
+
+    def __init__(
+        self, kind: type, write: Callable[[Any], bytes | None], serializer: SchemaSerializer, validator: SchemaValidator
+    ) -> None:
+        super().__init__(kind, serializer, validator)
+        self._kind = kind
+        self._write = write
+
+    def roundtrip(self, value: T, where: str) -> tuple[bytes, T]:
+        """See :meth:`Codec.roundtrip`."""
+        if type(value) is self._kind:
+            raw = self._write(value)
+            if raw is not None:
+                return raw, value
+        return super().roundtrip(value, where)
+
+
+def _write_int(value: int) -> bytes | None:
+    return b"%d" % value if -_INT64_MAX < value < _INT64_MAX else None
+
+
+def _write_float(value: float) -> bytes | None:
+    return repr(value).encode() if math.isfinite(value) else None
+
+
+def _write_str(value: str) -> bytes | None:
+    try:
+        return to_json(value)
+    except ValueError:
+        return None
+
+
+_SCALARS: dict[Any, Callable[[Any], bytes | None]] = {
+    int: _write_int,
+    float: _write_float,
+    str: _write_str,
+    bool: lambda value: b"true" if value else b"false",
+    type(None): lambda value: b"null",
+}
+
+
+def codec_for(annotation: Any, what: str) -> Codec[Any]:
+    """Give the codec of an annotation. Codecs are kept, so asking again is cheap.
+
+    ``what`` names the place in the error, as "the input of workflow fulfil".
+    Raises: DefinitionError if pydantic cannot make a schema of the annotation.
+    """
+    try:
+        # The text too, because int | str equals str | int, and pydantic tries them in order.
+        return _codec(annotation, "" if isinstance(annotation, type) else repr(annotation))
+    except Exception as error:
+        if isinstance(error, TypeError) and "unhashable" in str(error):
+            try:
+                return _codec.__wrapped__(annotation, "")
+            except Exception as inner:
+                error = inner
+        raise DefinitionError(
+            f"{what} is declared as {annotation!r}, which cannot be kept: {_one_line(error)}", what=what
+        ) from error
+
+
+@lru_cache(maxsize=4096)
+def _codec(annotation: Any, _text: str) -> Codec[Any]:
+    if annotation is None:
+        annotation = type(None)
+    adapter = TypeAdapter[Any](annotation)
+    serializer, validator = adapter.serializer, cast(SchemaValidator, adapter.validator)
+    write = _SCALARS.get(annotation)
+    if write is not None:
+        return _ScalarCodec[Any](annotation, write, serializer, validator)
+    schema = adapter.core_schema
+    if _has_bytes(schema):
+        serializer, validator = _with_base64(schema)
+    return Codec[Any](annotation, serializer, validator)
+
+
+def encode_any(value: Any, where: str) -> bytes:
+    """Encode a value without a declared type: only what JSON itself holds comes back exactly, all else is refused.
+
+    Raises: NotSerializable, see :meth:`Codec.encode`.
+    """
+    return codec_for(Any, "a JSON value").encode(value, where)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+#
+# pydantic writes bytes as UTF-8 text unless a class's own configuration says base64, and a TypeAdapter may not
+# configure the classes below it. So where bytes occur, the schema is rebuilt with base64 in every class that does not
+# choose for itself.
+
+_CLASSES = ("model", "dataclass", "typed-dict")
+_NOT_SCHEMA = ("metadata", "default", "cls", "members", "expected")
+
+
+def _children(schema: Any) -> Iterator[Any]:
+    if type(schema) is dict:
+        for key, child in cast(dict[Any, Any], schema).items():
+            if key not in _NOT_SCHEMA:
+                yield child
+    elif type(schema) is list or type(schema) is tuple:
+        yield from cast(list[Any], schema)
+
+
+def _has_bytes(schema: Any) -> bool:
+    if type(schema) is dict and cast(dict[str, Any], schema).get("type") == "bytes":
+        return True
+    return any(_has_bytes(child) for child in _children(schema))
+
+
+def _with_base64(schema: Any) -> tuple[SchemaSerializer, SchemaValidator]:
+    rebuilt = _rebuilt(schema)
+    config = cast(Any, _BYTES_AS_BASE64)
+    try:
+        # Without this, classes would bring their own ready-made serialisers, configured as they were defined.
+        return (
+            SchemaSerializer(rebuilt, config, _use_prebuilt=False),
+            SchemaValidator(rebuilt, config, _use_prebuilt=False),
+        )
+    except TypeError:  # an older pydantic-core: bytes that are not UTF-8 are then refused inside classes
+        return SchemaSerializer(rebuilt, config), SchemaValidator(rebuilt, config)
+
+
+def _rebuilt(schema: Any) -> Any:
+    if type(schema) is dict:
+        node = cast(dict[str, Any], schema)
+        copy = {key: child if key in _NOT_SCHEMA else _rebuilt(child) for key, child in node.items()}
+        if node.get("type") in _CLASSES:
+            copy["config"] = {**_BYTES_AS_BASE64, **(node.get("config") or {})}
+        return copy
+    if type(schema) is list:
+        return [_rebuilt(child) for child in cast(list[Any], schema)]
+    if type(schema) is tuple:
+        return tuple([_rebuilt(child) for child in cast(tuple[Any, ...], schema)])
+    return schema
+
+
+# --- explaining a refusal ---------------------------------------------------------------------------------------------
+
+_LIVE_TYPES: tuple[type[Any], ...] = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Give the steps and values directly below a value; nothing for what is opaque."""
+    if isinstance(value, BaseModel):
+        for name, part in {**value.__dict__, **(value.__pydantic_extra__ or {})}.items():
+            yield f".{name}", part
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield f".{each.name}", getattr(value, each.name, None)
+    elif isinstance(value, Mapping):
+        for key, part in cast(Mapping[Any, Any], value).items():
+            yield key_step(key), part
+    elif isinstance(value, (list, tuple, deque)):
+        for index, part in enumerate(cast(list[Any], value)):
+            yield f"[{index}]", part
+    elif isinstance(value, (set, frozenset)):
+        for part in cast(set[Any], value):
+            yield key_step(part), part
+
+
+def _fault(value: Any, above: list[int]) -> Difference | None:
+    """Find what no annotation could save: a cycle, NaN, a lone surrogate, a live object, too deep a nesting."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return Difference(f"{value!r} is not a JSON number", "float")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return Difference("a str with a lone surrogate is not valid Unicode", "str")
+        return None
+    if isinstance(value, _LIVE_TYPES) or any(base.__module__ == "_io" for base in type(value).__mro__):
+        kind = kind_of(value)
+        return Difference(f"a {kind} cannot be kept; give the data it stands for", kind)
+    if id(value) in above:
+        return Difference("it contains itself", kind_of(value))
+    if len(above) > _DEPTH_MAX:
+        return Difference(f"it is nested more than {_DEPTH_MAX} levels deep", kind_of(value))
+    above.append(id(value))
+    for step, part in _parts(value):
+        found = _fault(part, above)
+        if found is not None:
+            return found.under(step)
+    above.pop()
+    return None
+
+
+def _unknown(value: Any) -> Difference | None:
+    """Find the innermost value of a type that pydantic cannot write."""
+    opaque = True
+    for step, part in _parts(value):
+        opaque = False
+        found = _unknown(part)
+        if found is not None:
+            return found.under(step)
+    if opaque:
+        try:
+            to_json(value)
+        except ValueError:
+            kind = kind_of(value)
+            return Difference(f"a {kind} cannot be written as JSON", kind)
+    return None
+
+
+def _first_problem(error: ValidationError, where: str) -> tuple[str, str]:
+    """Give the path and text of the first of pydantic's problems."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"]]
+    return where + "".join(steps), problem["msg"]
+
+
+def _refused(found: Difference, where: str) -> NotSerializable:
+    return _refusal(found.path(where), found.reason, found.kind)
+
+
+def _refusal(path: str, reason: str, kind: str) -> NotSerializable:
+    if len(path) > 300:
+        path = f"{path[:150]}…{path[-150:]}"
+    return NotSerializable(f"{path}: {reason}", path=path, type=kind)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
