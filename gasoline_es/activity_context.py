@@ -1,0 +1,105 @@
+"""What an activity is told and may change: :class:`ActivityContext` (api.md, "Inside an activity")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from gasoline_es.core.values import Codec, codec_for
+from gasoline_es.errors import DefinitionError
+
+S = TypeVar("S")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ActivityContext:
+    """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
+
+    Made by the runtime for each attempt. ``attempt`` counts from 1; times are aware (UTC). ``location`` is where the
+    step stands in the workflow's history, as ``{1, 4}``.
+    """
+
+    workflow_id: str
+    workflow_name: str
+    name: str
+    ray_id: str
+    attempt: int
+    first_attempt_at: datetime
+    attempt_at: datetime
+    location: str
+    state_json: bytes = field(default=b"null", repr=False)
+
+    _asked: _Asked | None = field(default=None, init=False, repr=False)
+    # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
+    _cancelled: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every attempt of this step and for no other step: hand it to services that deduplicate."""
+        return f"{self.workflow_id}:{self.location}"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt's result is no longer wanted (it timed out, or the worker stops). Poll it in long loops.
+
+        An ``async def`` is cancelled as a task is; a thread can only look here.
+        """
+        return self._cancelled
+
+    def state(self, model: type[S], /) -> S:
+        """Give the workflow's state as a copy of ``model`` to change; the change is committed together with the result.
+
+        A workflow that has no state yet gives ``model()``, which is kept only if it is changed. A failed attempt's
+        changes are dropped. Asking again gives the same object.
+
+        Raises: DefinitionError when the model cannot be made without arguments, or another model was asked for before.
+        """
+        if self._asked is not None:
+            if self._asked.model != model:
+                raise DefinitionError(
+                    f"activity {self.name} asked for the state as {_shown(model)} after {_shown(self._asked.model)}; "
+                    "the changes to one would overwrite the other's. Use one model for the whole state."
+                )
+            return cast("S", self._asked.value)
+        codec = codec_for(model, f"the state {_shown(model)} in activity {self.name}")
+        value = self._empty(model) if self.state_json == b"null" else codec.decode(self.state_json)
+        self._asked = _Asked(model, codec, value, codec.encode(value, "state"))
+        return cast("S", value)
+
+    def changed_state(self) -> bytes | None:
+        """Give the state as JSON if the activity changed it, else None. For the runtime, after the activity returned.
+
+        Raises: NotSerializable when what the activity left there cannot be kept exactly.
+        """
+        if self._asked is None:
+            return None
+        encoded = self._asked.codec.encode(self._asked.value, "state")
+        return None if encoded == self._asked.encoded else encoded
+
+    def _cancel(self) -> None:
+        """Tell the activity that its result is no longer wanted. For the runtime."""
+        self._cancelled = True
+
+    def _empty(self, model: type[S]) -> S:
+        try:
+            return model()
+        except Exception as error:
+            raise DefinitionError(
+                f"activity {self.name}: the workflow has no state yet and {_shown(model)}() fails ({error}). Give "
+                "every field of it a default."
+            ) from error
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Asked:
+    """The state an activity asked for: as it was handed out (changed in place since) and as it was encoded then."""
+
+    model: Any
+    codec: Codec[Any]
+    value: Any
+    encoded: bytes
+
+
+def _shown(model: Any) -> str:
+    return model.__qualname__ if type(model) is type or hasattr(model, "model_fields") else str(model)

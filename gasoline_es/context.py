@@ -1,0 +1,254 @@
+"""What a workflow's body calls: :class:`WorkflowContext`. Each verb makes one step for the core to answer (design §3).
+
+A verb judges its arguments when it is called: a wrong one is raised there and then, takes no location and records
+nothing. A mistake in the code itself (a DefinitionError, an InvalidVersion) also ends the run, even if the body catches
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final, Literal, Self, TypeAlias
+from uuid import UUID
+
+from gasoline_es.core.durations import deadline_us, duration_us
+from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, SleepStep
+from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
+from gasoline_es.errors import DefinitionError, InvalidVersion
+from gasoline_es.listening import Listening
+from gasoline_es.signatures import frame_at
+from gasoline_es.verbs import RunPort, Step
+
+__all__ = ["RemovedKind", "RunPort", "Step", "WorkflowContext"]
+
+RemovedKind: TypeAlias = Literal[
+    "activity", "signal", "message", "listen", "loop", "sleep", "dispatch", "run", "join", "race"
+]
+
+_NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "run"})
+"""The kinds whose name is part of the match (semantics.md §3)."""
+_UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race"})
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class WorkflowContext(Listening):
+    """The first parameter of a workflow's body: the only way to do anything durable there.
+
+    Every verb returns a step to be awaited at once; it is recorded under its location, and a replay gives what was
+    recorded without doing anything. The same context serves the whole branch; ``v(n)`` gives one for inserted steps.
+    """
+
+    __slots__ = ()
+
+    # --- who and when -------------------------------------------------------------------------------------------------
+
+    @property
+    def workflow_id(self) -> str:
+        """This workflow's id."""
+        return self._run.workflow_id
+
+    @property
+    def name(self) -> str:
+        """This workflow's name."""
+        return self._run.workflow_name
+
+    @property
+    def ray_id(self) -> str:
+        """The id of the request that started the chain; sub-workflows share it."""
+        return self._run.ray_id
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """This workflow's tags, read only."""
+        return MappingProxyType(self._run.tags)
+
+    def now(self) -> datetime:
+        """Give the time of the last event delivered to this branch (UTC): the same on every replay."""
+        return _EPOCH + timedelta(microseconds=self._run.now_us())
+
+    def random(self) -> float:
+        """Draw a number in [0, 1) that is the same on every replay. Not for secrets."""
+        return self._run.random()
+
+    def uuid(self) -> UUID:
+        """Draw a UUID that is the same on every replay."""
+        return self._run.uuid()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def activity(
+        self,
+        definition: Activity[I, O],
+        input: I,
+        /,
+        *,
+        max_attempts: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> Step[O]:
+        """Run an activity until it succeeds or has failed for good; give its output (semantics.md §4).
+
+        ``max_attempts`` and ``timeout`` (seconds or a timedelta) override the definition's for this call. The output is
+        durable when the step returns.
+
+        Raises at the call, recording nothing: NotSerializable when the input cannot be kept exactly; ValueError for a
+        bad setting; DefinitionError for anything but an activity. Raises from the await: ActivityFailed, recorded, when
+        the activity failed for good.
+        """
+        if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._refused(_no_activity(definition))
+        encoded = definition.input_codec.encode(input, definition.parameter)
+        frame = frame_at(1)
+        return self._made(
+            ActivityStep(
+                version=self._version,
+                verb="activity",
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                name=definition.name,
+                input=encoded,
+                definition=definition,
+                decode=definition.output_codec.decode,
+                max_attempts=definition.max_attempts
+                if max_attempts is None
+                else checked_attempts(max_attempts, "ctx.activity", ValueError),
+                timeout_us=definition.timeout_us
+                if timeout is None
+                else checked_timeout(timeout, "ctx.activity", ValueError),
+                retry_on_timeout=definition.retry_on_timeout,
+                backoff_base_us=definition.backoff_base_us,
+                backoff_doublings=definition.backoff_doublings,
+            )
+        )
+
+    def sleep(self, seconds: Seconds, /) -> Step[None]:
+        """Sleep for a time (seconds or a timedelta), however often the process dies meanwhile.
+
+        The deadline is recorded when the step is first reached; a replay waits only for what is left. Raises at the
+        call: ValueError for a time that is negative, not finite, or too far off.
+        """
+        frame = frame_at(1)
+        return self._made(
+            SleepStep(
+                version=self._version,
+                verb="sleep",
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                duration_us=duration_us(seconds, "ctx.sleep"),
+            )
+        )
+
+    def sleep_until(self, when: datetime, /) -> Step[None]:
+        """Sleep until an aware datetime; one that has passed is no error.
+
+        Raises at the call: ValueError for a naive one.
+        """
+        frame = frame_at(1)
+        return self._made(
+            SleepStep(
+                version=self._version,
+                verb="sleep_until",
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                until_us=deadline_us(when, "ctx.sleep_until"),
+            )
+        )
+
+    # --- changing the code of running workflows (semantics.md §3) -----------------------------------------------------
+
+    def v(self, n: int, /) -> Self:
+        """Give a context whose steps are ``n - 1`` versions above this one's: for steps inserted into old code.
+
+        ``await ctx.v(2).activity(…)`` runs where a running workflow's history has no such step. Raises: InvalidVersion,
+        which ends the run, when ``n`` is not a whole number of at least 1.
+        """
+        self._check_n(n, "v")
+        raised = type(self)(self._run)
+        raised._version = self._version + n - 1
+        return raised
+
+    def removed(self, kind: RemovedKind, name: str | None = None, /) -> Step[None]:
+        """Stand where a step was deleted from the code, so that histories which have it still replay.
+
+        ``name`` is what the step's definition was called, given exactly for kinds that have one: activity, signal,
+        message, dispatch, run. Raises at the call: ValueError for an unknown kind, or a name missing or too many.
+        """
+        _check_removed(kind, name)
+        frame = frame_at(1)
+        return self._made(
+            RemovedStep(
+                version=self._version,
+                verb="removed",
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                kind=kind,
+                name=name,
+            )
+        )
+
+    def check_version(self, n: int, /) -> Step[int]:
+        """Ask which version to run here: ``n`` in a new workflow, 1 (or what it was then) in an older one.
+
+        The answer is fixed for ever at its position and relative to this context. Raises: InvalidVersion, which ends
+        the run, when ``n`` is not a whole number of at least 1.
+        """
+        self._check_n(n, "check_version")
+        frame = frame_at(1)
+        return self._made(
+            CheckVersionStep(
+                version=self._version,
+                verb="check_version",
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                latest=self._version + n - 1,
+                context_version=self._version,
+            )
+        )
+
+    def _check_n(self, n: int, verb: str) -> None:
+        if type(n) is not int or n < 1:
+            raise self._refused(
+                InvalidVersion(
+                    f"ctx.{verb}({n!r}): versions are whole numbers from 1 up. Steps of the first release are version "
+                    f"1 and need no ctx.v; write `ctx.{verb}(2)` for the first change."
+                )
+            )
+
+    def __repr__(self) -> str:
+        return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"
+
+
+def _no_activity(given: Any) -> DefinitionError:
+    written = getattr(given, "__name__", None) or "charge"
+    if isinstance(given, Workflow):
+        return DefinitionError(
+            f"ctx.activity was given {given.what}; it runs activities only. Move the side effect into a function "
+            "decorated with @activity, and give that."
+        )
+    if callable(given):
+        return DefinitionError(
+            f"ctx.activity was given the plain function {written}, which has no name in the history and no retries. "
+            f"Decorate it with @activity and write `await ctx.activity({written}, …)` (not `{written}.fn`, not "
+            f"`{written}(…)`)."
+        )
+    return DefinitionError(
+        f"ctx.activity was given {given!r}, which is no activity. Give the decorated function, then its input: "
+        "`await ctx.activity(charge, order)`."
+    )
+
+
+def _check_removed(kind: str, name: str | None) -> None:
+    if kind in _NAMED:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"ctx.removed({kind!r}): the name is part of the match; write `ctx.removed({kind!r}, 'charge')` with "
+                "the name of the one that was removed."
+            )
+    elif kind in _UNNAMED:
+        if name is not None:
+            raise ValueError(f"ctx.removed({kind!r}, {name!r}): this kind has no name; write `ctx.removed({kind!r})`.")
+    else:
+        kinds = ", ".join(sorted(_NAMED | _UNNAMED))
+        raise ValueError(f"ctx.removed({kind!r}): unknown kind; write one of {kinds}.")

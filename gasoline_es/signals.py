@@ -1,0 +1,92 @@
+"""Signals: packets to one workflow, queued until its ``listen`` takes them (semantics.md §1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from gasoline_es.core.ids import check_name, snake_case
+from gasoline_es.core.values import Codec, codec_for
+from gasoline_es.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+    from typing_extensions import Unpack
+
+
+class Signal(BaseModel):
+    """Derive a kind of signal from it: a pydantic model whose fields are the signal's body.
+
+        class Paid(Signal):
+            amount: int
+
+        class Cancelled(Signal, name="order_cancelled"): ...
+
+    The wire name is the class's name in snake case (``paid``), or the class keyword ``name``. It is what the log says,
+    so a renamed class needs ``name=`` with the old one. Raises: DefinitionError at the class when the name is not
+    ``[a-z0-9_]+``.
+    """
+
+    __signal_name__: ClassVar[str]
+
+    if TYPE_CHECKING:
+
+        def __init_subclass__(cls, *, name: str | None = None, **kwargs: Unpack[ConfigDict]) -> None: ...
+
+    else:
+
+        def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Signal:
+            if cls is Signal:
+                raise DefinitionError(
+                    "Signal itself cannot be sent: it has no name. Derive a kind from it, `class Paid(Signal): amount: "
+                    "int`, and send `Paid(amount=9)`."
+                )
+            return super().__new__(cls)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        # Here and not in __init_subclass__: only now pydantic tells Paid[int] (which keeps Paid's name) from a new
+        # class.
+        super().__pydantic_init_subclass__()
+        if cls.__pydantic_generic_metadata__["origin"] is not None:
+            return
+        name = kwargs.get("name")
+        chosen = snake_case(cls.__name__) if name is None else name
+        try:
+            check_name("signal", chosen)
+        except (ValueError, TypeError, DefinitionError) as error:
+            raise DefinitionError(
+                f"signal {cls.__module__}.{cls.__qualname__}: {error}. Rename the class, or write "
+                f"`class {cls.__name__}(Signal, name='…')` with a name of lower-case letters, digits and "
+                "underscores."
+            ) from error
+        cls.__signal_name__ = chosen
+
+
+def check_signal_kind(kind: object) -> type[Signal]:
+    """Give ``kind`` back if it is a class derived from Signal. Raises: DefinitionError with the fix."""
+    if isinstance(kind, type) and issubclass(kind, Signal) and kind is not Signal:
+        return kind
+    if kind is Signal:
+        fix = "Signal itself has no name; give the kinds to wait for, as in `ctx.listen(Paid, Cancelled)`"
+    elif isinstance(kind, Signal):
+        fix = f"give the class, not an instance: `ctx.listen({type(kind).__name__})`"
+    elif isinstance(kind, type):
+        fix = f"derive it from Signal: `class {kind.__name__}(Signal): …`"
+    else:
+        fix = "give classes derived from gasoline_es.Signal, as in `ctx.listen(Paid, Cancelled)`"
+    raise DefinitionError(f"{kind!r} is not a kind of signal; {fix}.")
+
+
+def signal_codec(kind: type[Signal]) -> Codec[Any]:
+    """Give the codec of a kind's bodies; made at first use, because its fields may name types that come later."""
+    # Kept on the class itself (and not inherited), so that both go together.
+    codec: Codec[Any] | None = kind.__dict__.get("__signal_codec__")
+    if codec is None:
+        codec = codec_for(kind, f"the signal {kind.__signal_name__} ({kind.__module__}.{kind.__qualname__})")
+        type.__setattr__(kind, "__signal_codec__", codec)
+    return codec
