@@ -12,11 +12,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -117,6 +118,8 @@ def _equal(given: Any, decoded: Any) -> Difference | None:
 
 
 def _float(given: float, decoded: float) -> Difference | None:
+    if given == decoded and given and given - given == 0.0:  # equal, not a zero of either sign, finite
+        return None
     # NaN is refused even where it would survive (as the string "NaN"): no log and no reader agrees on it.
     if not math.isfinite(given):
         return Difference(f"{given!r} is not a JSON number", "float")
@@ -186,12 +189,14 @@ def _length(given: Collection[Any], decoded: Collection[Any]) -> Difference | No
 def _sequence(given: Sequence[Any], decoded: Sequence[Any]) -> Difference | None:
     if len(given) != len(decoded):
         return _length(given, decoded)
-    for index, (x, y) in enumerate(zip(given, decoded, strict=True)):
-        if type(x) in _PLAIN and type(x) is type(y) and x == y:
-            continue
-        found = difference(x, y)
-        if found is not None:
-            return found.under(f"[{index}]")
+    index = 0
+    for x, y in zip(given, decoded, strict=True):
+        kind = type(x)
+        if not (kind is type(y) and kind in _PLAIN and x == y):
+            found = difference(x, y)
+            if found is not None:
+                return found.under(f"[{index}]")
+        index += 1
     return None
 
 
@@ -258,70 +263,91 @@ def _defaultdict(given: defaultdict[Any, Any], decoded: defaultdict[Any, Any]) -
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
+def _fields_rule(names: tuple[str, ...]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Difference | None]:
+    """Compare the fields of two instances, given as mappings. On the hot path of every value."""
+    if not names:
+        return lambda have, got: None
+    # itemgetter of several names fetches them all in one call; of a single one it gives no tuple.
+    fetch = itemgetter(*names) if len(names) > 1 else lambda fields: (fields[names[0]],)
+
+    def fields(have: Mapping[str, Any], got: Mapping[str, Any]) -> Difference | None:
+        try:
+            index = 0
+            for x, y in zip(fetch(have), fetch(got), strict=True):
+                kind = type(x)
+                if not (kind is type(y) and kind in _PLAIN and x == y):
+                    found = difference(x, y)
+                    if found is not None:
+                        return found.under(f".{names[index]}")
+                index += 1
+        except KeyError:  # an instance made without its validation may lack fields
+            return _named(have, got, names)
+        return None
+
+    return fields
+
+
 def _model_rule(kind: type[BaseModel]) -> Rule:
     names = tuple(kind.__pydantic_fields__)
     count = len(names)
-    steps = {name: f".{name}" for name in names}
+    fields = _fields_rule(names)
 
     def model(given: BaseModel, decoded: BaseModel) -> Difference | None:
         have, got = given.__dict__, decoded.__dict__
-        for name in names:
-            x, y = have.get(name, _MISSING), got.get(name, _MISSING)
-            if type(x) in _PLAIN and type(x) is type(y) and x == y:
-                continue
-            found = difference(x, y)
-            if found is not None:
-                return found.under(steps[name])
-        if len(have) != count:
-            found = _attributes(kind, have, got, names)
-            if found is not None:
-                return found
-        if given.__pydantic_extra__ or decoded.__pydantic_extra__:
-            found = _named(given.__pydantic_extra__ or {}, decoded.__pydantic_extra__ or {})
-            if found is not None:
-                return found
-        if given.__pydantic_private__ or decoded.__pydantic_private__:
-            return _named(given.__pydantic_private__ or {}, decoded.__pydantic_private__ or {})
-        return None
+        found = fields(have, got)
+        if found is None and (len(have) != count or len(got) != count):
+            found = _named(have, got, _besides(kind, names, have, got))
+        if found is None and (given.__pydantic_extra__ or decoded.__pydantic_extra__):
+            have, got = given.__pydantic_extra__ or {}, decoded.__pydantic_extra__ or {}
+            found = _named(have, got, (*have, *got))
+        if found is None and (given.__pydantic_private__ or decoded.__pydantic_private__):
+            have, got = given.__pydantic_private__ or {}, decoded.__pydantic_private__ or {}
+            found = _named(have, got, (*have, *got))
+        return found
 
     return model
 
 
 def _dataclass_rule(kind: type[Any]) -> Rule:
     names = tuple([each.name for each in dataclasses.fields(kind)])
+    count = len(names)
+    fields = _fields_rule(names)
 
     def record(given: Any, decoded: Any) -> Difference | None:
-        for name in names:
-            x, y = getattr(given, name, _MISSING), getattr(decoded, name, _MISSING)
-            if type(x) in _PLAIN and type(x) is type(y) and x == y:
-                continue
-            found = difference(x, y)
-            if found is not None:
-                return found.under(f".{name}")
-        return _attributes(kind, getattr(given, "__dict__", {}), getattr(decoded, "__dict__", {}), names)
+        have, got = given.__dict__, decoded.__dict__
+        found = fields(have, got)
+        if found is None and (len(have) != count or len(got) != count):
+            found = _named(have, got, _besides(kind, names, have, got))
+        return found
 
-    return record
+    def slotted(given: Any, decoded: Any) -> Difference | None:
+        have = {name: getattr(given, name, _MISSING) for name in names}
+        return fields(have, {name: getattr(decoded, name, _MISSING) for name in names})
+
+    return record if hasattr(kind, "__dict__") and kind.__dictoffset__ else slotted
 
 
-def _attributes(
-    kind: type[Any], given: Mapping[str, Any], decoded: Mapping[str, Any], known: Collection[str] = ()
-) -> Difference | None:
-    """Compare what an instance holds besides its known fields."""
+def _besides(
+    kind: type[Any], known: Collection[str], given: Mapping[str, Any], decoded: Mapping[str, Any]
+) -> Iterable[str]:
+    """Name what instances hold besides their known fields and what they have cached."""
     for name in (*given, *decoded):
-        if name in known or isinstance(getattr(kind, name, None), cached_property):
-            continue
+        if name not in known and not isinstance(getattr(kind, name, None), cached_property):
+            yield name
+
+
+def _named(given: Mapping[str, Any], decoded: Mapping[str, Any], names: Iterable[str]) -> Difference | None:
+    for name in names:
         found = difference(given.get(name, _MISSING), decoded.get(name, _MISSING))
         if found is not None:
             return found.under(f".{name}")
     return None
 
 
-def _named(given: Mapping[str, Any], decoded: Mapping[str, Any]) -> Difference | None:
-    for name in (*given, *decoded):
-        found = difference(given.get(name, _MISSING), decoded.get(name, _MISSING))
-        if found is not None:
-            return found.under(f".{name}")
-    return None
+def _attributes(kind: type[Any], given: object, decoded: object) -> Difference | None:
+    have: Mapping[str, Any] = getattr(given, "__dict__", {})
+    got: Mapping[str, Any] = getattr(decoded, "__dict__", {})
+    return _named(have, got, _besides(kind, (), have, got))
 
 
 def _object_rule(kind: type[Any]) -> Rule:
@@ -333,10 +359,9 @@ def _object_rule(kind: type[Any]) -> Rule:
             return None
         if own_equality and given == decoded:
             return None
-        have: dict[str, Any] = getattr(given, "__dict__", {})
-        if own_equality or not have:
+        if own_equality or not getattr(given, "__dict__", None):
             return Difference(f"a {name_of(kind)} does not come back equal", name_of(kind))
-        return _attributes(kind, have, getattr(decoded, "__dict__", {}))
+        return _attributes(kind, given, decoded)
 
     return opaque
 
@@ -345,9 +370,7 @@ def _and_attributes(rule: Rule, kind: type[Any]) -> Rule:
     """Compare a user's subclass of a built-in type by that type's rule and by the attributes of the instances."""
 
     def extended(given: Any, decoded: Any) -> Difference | None:
-        return rule(given, decoded) or _attributes(
-            kind, getattr(given, "__dict__", {}), getattr(decoded, "__dict__", {})
-        )
+        return rule(given, decoded) or _attributes(kind, given, decoded)
 
     return extended
 

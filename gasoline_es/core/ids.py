@@ -150,3 +150,8 @@ def _shown(value: object) -> str:
     if not isinstance(value, str):
         return f"of type {type(value).__name__}"
     return ascii(value) if len(value) <= 100 else f"{value[:100]!a}… ({len(value)} characters)"
+
+
+def time_of(identifier: str) -> int:
+    """Give the time in microseconds (to the millisecond) of an id made by :func:`new_workflow_id`."""
+    return int(identifier[:8] + identifier[9:13], 16) * 1000

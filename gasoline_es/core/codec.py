@@ -1,0 +1,296 @@
+"""How an event is written: one structured CloudEvent 1.0 in JSON, readable without this library (design §4).
+
+    {"specversion":"1.0","id":"<workflow id>/<seq>","source":"/gasoline/<namespace>","type":"gasoline.<type>.v1",
+     "subject":"<workflow id>","time":"…Z","datacontenttype":"application/json","seq":5,"partition":3,"epoch":2,
+     "workflow":"fulfil","rayid":"…","worker":"…","data":{…}}
+
+Payloads are embedded as the JSON they are. Reading goes through pydantic-core's parser, which keeps integers of any size
+exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so its re-rendered form is as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+from pydantic_core import from_json, to_json
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.durations import format_time, parse_time
+from gasoline_es.core.location import format_location, parse_location
+
+_raw = orjson.Fragment
+_dumps = orjson.dumps
+
+
+class Envelope:
+    """The part of the CloudEvent that is the same for every event of one workflow under one epoch: rendered once."""
+
+    __slots__ = ("_id", "_tail", "_time", "_type")
+
+    def __init__(
+        self, *, namespace: str, workflow_id: str, workflow: str, ray_id: str, partition: int, epoch: int, worker: str
+    ) -> None:
+        self._id = f'{{"specversion":"1.0","id":"{workflow_id}/'
+        self._type = f'","source":"/gasoline/{namespace}","type":"gasoline.'
+        self._time = f'.v1","subject":"{workflow_id}","time":"'
+        self._tail = (
+            f',"partition":{partition},"epoch":{epoch},"workflow":"{workflow}","rayid":"{ray_id}",'
+            f'"worker":"{worker}","data":'
+        )
+
+    def encode(self, seq: int, time_us: int, data: ev.EventData) -> bytes:
+        """Render the event as one line of JSON."""
+        head = (
+            f"{self._id}{seq}{self._type}{data.TYPE}{self._time}{format_time(time_us)}"
+            f'","datacontenttype":"application/json","seq":{seq}{self._tail}'
+        )
+        return b"%b%b}" % (head.encode(), _dumps(_ENCODERS[type(data)](data)))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _error(error: ev.ErrorInfo) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": error.type, "message": error.message}
+    if error.traceback:
+        shown["traceback"] = error.traceback
+    if error.details is not None:
+        shown["details"] = _raw(error.details)
+    return shown
+
+
+def _dispatched(e: ev.WorkflowDispatched) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": e.name, "input": _raw(e.input), "tags": dict(e.tags), "unique": e.unique}
+    for name in ("key", "parent", "request_id"):
+        value = getattr(e, name)
+        if value is not None:
+            data[name] = value
+    return data
+
+
+def _suspended(e: ev.WorkflowSuspended) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if e.deadline_us is not None:
+        data["deadline"] = format_time(e.deadline_us)
+    if e.signals:
+        data["signals"] = e.signals
+    if e.retry:
+        data["retry"] = True
+    return data
+
+
+def _completed(e: ev.WorkflowCompleted) -> dict[str, Any]:
+    return {"output": _raw(e.output), "state": _raw(e.state)}
+
+
+def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
+    return {"error": _error(e.error), "final": e.final}
+
+
+def _woken(e: ev.WorkflowWoken) -> dict[str, Any]:
+    return {"by": e.by}
+
+
+def _activity_completed(e: ev.ActivityCompleted) -> dict[str, Any]:
+    data = {
+        "location": format_location(e.location),
+        "version": e.version,
+        "name": e.name,
+        "attempt": e.attempt,
+        "started": format_time(e.started_us),
+        "input": _raw(e.input),
+        "output": _raw(e.output),
+    }
+    if e.state is not None:
+        data["state"] = _raw(e.state)
+    return data
+
+
+def _activity_failed(e: ev.ActivityFailed) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "location": format_location(e.location),
+        "version": e.version,
+        "name": e.name,
+        "attempt": e.attempt,
+        "started": format_time(e.started_us),
+        "input": _raw(e.input),
+        "error": _error(e.error),
+        "final": e.final,
+    }
+    if e.retry_us is not None:
+        data["retry_at"] = format_time(e.retry_us)
+    if e.exhausted:
+        data["exhausted"] = True
+    return data
+
+
+def _received(e: ev.SignalReceived) -> dict[str, Any]:
+    data: dict[str, Any] = {"signal_id": e.signal_id, "name": e.name, "body": _raw(e.body)}
+    if e.sender is not None:
+        data["sender"] = e.sender
+    return data
+
+
+def _discarded(e: ev.SignalDiscarded) -> dict[str, Any]:
+    return {"signal_ids": e.signal_ids}
+
+
+def _consumed(e: ev.SignalConsumed) -> dict[str, Any]:
+    return {"location": format_location(e.location), "version": e.version, "signal_ids": e.signal_ids}
+
+
+def _sleep_started(e: ev.SleepStarted) -> dict[str, Any]:
+    return {
+        "location": format_location(e.location),
+        "version": e.version,
+        "deadline": format_time(e.deadline_us),
+        "listen": e.listen,
+    }
+
+
+def _sleep_finished(e: ev.SleepFinished) -> dict[str, Any]:
+    return {"location": format_location(e.location), "outcome": e.outcome}
+
+
+def _removed(e: ev.StepRemoved) -> dict[str, Any]:
+    data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
+    if e.name is not None:
+        data["name"] = e.name
+    return data
+
+
+def _checked(e: ev.VersionChecked) -> dict[str, Any]:
+    return {"location": format_location(e.location), "version": e.version, "value": e.value}
+
+
+_ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ev.WorkflowDispatched: _dispatched,
+    ev.WorkflowSuspended: _suspended,
+    ev.WorkflowCompleted: _completed,
+    ev.WorkflowFailed: _failed,
+    ev.WorkflowWoken: _woken,
+    ev.ActivityCompleted: _activity_completed,
+    ev.ActivityFailed: _activity_failed,
+    ev.SignalReceived: _received,
+    ev.SignalDiscarded: _discarded,
+    ev.SignalConsumed: _consumed,
+    ev.SleepStarted: _sleep_started,
+    ev.SleepFinished: _sleep_finished,
+    ev.StepRemoved: _removed,
+    ev.VersionChecked: _checked,
+}
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+Data = dict[str, Any]
+
+
+def _read_error(data: Data) -> ev.ErrorInfo:
+    details = to_json(data["details"]) if "details" in data else None
+    return ev.ErrorInfo(data["type"], data["message"], data.get("traceback", ""), details)
+
+
+def _read_dispatched(d: Data) -> ev.EventData:
+    return ev.WorkflowDispatched(
+        name=d["name"],
+        input=to_json(d["input"]),
+        tags=d["tags"],
+        unique=d["unique"],
+        key=d.get("key"),
+        parent=d.get("parent"),
+        request_id=d.get("request_id"),
+    )
+
+
+def _read_suspended(d: Data) -> ev.EventData:
+    deadline = parse_time(d["deadline"]) if "deadline" in d else None
+    return ev.WorkflowSuspended(deadline, tuple(d.get("signals", ())), d.get("retry", False))
+
+
+def _read_activity_completed(d: Data) -> ev.EventData:
+    return ev.ActivityCompleted(
+        location=parse_location(d["location"]),
+        version=d["version"],
+        name=d["name"],
+        attempt=d["attempt"],
+        started_us=parse_time(d["started"]),
+        input=to_json(d["input"]),
+        output=to_json(d["output"]),
+        state=to_json(d["state"]) if "state" in d else None,
+    )
+
+
+def _read_activity_failed(d: Data) -> ev.EventData:
+    return ev.ActivityFailed(
+        location=parse_location(d["location"]),
+        version=d["version"],
+        name=d["name"],
+        attempt=d["attempt"],
+        started_us=parse_time(d["started"]),
+        input=to_json(d["input"]),
+        error=_read_error(d["error"]),
+        retry_us=parse_time(d["retry_at"]) if "retry_at" in d else None,
+        final=d["final"],
+        exhausted=d.get("exhausted", False),
+    )
+
+
+def _read_sleep_started(d: Data) -> ev.EventData:
+    return ev.SleepStarted(parse_location(d["location"]), d["version"], parse_time(d["deadline"]), d["listen"])
+
+
+_READERS: dict[str, Callable[[Data], ev.EventData]] = {
+    "workflow.dispatched": _read_dispatched,
+    "workflow.suspended": _read_suspended,
+    "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
+    "workflow.failed": lambda d: ev.WorkflowFailed(_read_error(d["error"]), d["final"]),
+    "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
+    "activity.completed": _read_activity_completed,
+    "activity.failed": _read_activity_failed,
+    "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
+    "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"])),
+    "signal.consumed": lambda d: ev.SignalConsumed(
+        parse_location(d["location"]), d["version"], tuple(d["signal_ids"])
+    ),
+    "sleep.started": _read_sleep_started,
+    "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
+    "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
+}
+
+
+def decode(raw: bytes) -> ev.Event:
+    """Read one event. What this code cannot understand comes back as :class:`~gasoline_es.core.events.Unreadable` data.
+
+    Raises: ValueError: the text is not a CloudEvent of ours at all (no id, no sequence number).
+    """
+    cloud = cast(Data, from_json(raw))
+    try:
+        return ev.Event(
+            workflow_id=cloud["subject"],
+            seq=cloud["seq"],
+            time_us=parse_time(cloud["time"]),
+            workflow=cloud["workflow"],
+            ray_id=cloud["rayid"],
+            partition=cloud["partition"],
+            epoch=cloud["epoch"],
+            worker=cloud["worker"],
+            data=_read_data(cloud["type"], cloud["data"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an event of gasoline_es: {error!r} in {raw[:200]!r}") from error
+
+
+def _read_data(cloud_type: str, data: Data) -> ev.EventData:
+    name, _, version = cloud_type.removeprefix("gasoline.").rpartition(".v")
+    reader = _READERS.get(name)
+    if reader is None:
+        return ev.Unreadable(cloud_type, "this version of gasoline_es does not know the type")
+    if version != "1":
+        return ev.Unreadable(cloud_type, "written by a newer version of gasoline_es")
+    try:
+        return reader(data)
+    except (KeyError, TypeError, ValueError) as error:
+        return ev.Unreadable(cloud_type, f"its data does not read as that type: {error!r}")

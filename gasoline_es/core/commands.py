@@ -1,0 +1,131 @@
+"""What one may ask of a workflow from outside, and how a request and its reply travel through a log (design §1, §5).
+
+A command is decided by the owner of its workflow's partition: at once when that is this process, through the partition's
+inbox otherwise. Either way the same bytes could be written: a command is data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import orjson
+from pydantic_core import from_json, to_json
+
+from gasoline_es import errors
+from gasoline_es.errors import GasolineError
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Start a workflow. With ``unique`` an incomplete one that matches is the answer instead; with ``key`` the same one."""
+
+    TYPE: ClassVar[str] = "dispatch"
+    workflow_id: str
+    name: str
+    input: bytes
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    unique: bool = False
+    key: str | None = None
+    parent: str | None = None
+    ray_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SendSignal:
+    """Queue a signal for a workflow. ``by_caller``: the id was made by the caller, not by this library."""
+
+    TYPE: ClassVar[str] = "signal"
+    workflow_id: str
+    signal_id: str
+    name: str
+    body: bytes
+    by_caller: bool = False
+    sender: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Run a workflow again: a dead one replays from what is recorded, a sleeping one looks again."""
+
+    TYPE: ClassVar[str] = "wake"
+    workflow_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """A worker asks a process that drives nothing to release the partition. ``workflow_id`` is empty: it is for the owner."""
+
+    TYPE: ClassVar[str] = "yield"
+    to: str
+    workflow_id: str = ""
+
+
+Command = Dispatch | SendSignal | Wake | Yield
+
+_TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in (Dispatch, SendSignal, Wake, Yield)}
+_PAYLOADS = frozenset({"input", "body"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a command: the workflow or signal id it names, or an error."""
+
+    id: str = ""
+    created: bool = False
+    error: GasolineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command on its way through an inbox. ``client`` gets the reply under ``request_id``."""
+
+    request_id: str
+    client: str
+    command: Command
+
+
+def encode_request(request: Request) -> bytes:
+    """Render a request as one line of JSON."""
+    command = request.command
+    fields: dict[str, Any] = {}
+    for name in command.__dataclass_fields__:
+        value = getattr(command, name)
+        fields[name] = orjson.Fragment(value) if name in _PAYLOADS else value
+    fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE
+    return orjson.dumps(fields)
+
+
+def decode_request(raw: bytes) -> Request:
+    """Read a request. Raises: ValueError: it is none of ours, or of a newer version."""
+    try:
+        fields = cast(dict[str, Any], from_json(raw))
+        request_id, client = fields.pop("request_id"), fields.pop("client")
+        kind = _TYPES[fields.pop("command")]
+        for name in _PAYLOADS & fields.keys():
+            fields[name] = to_json(fields[name])
+        return Request(request_id, client, kind(**fields))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error
+
+
+def encode_reply(request_id: str, reply: Reply) -> bytes:
+    """Render the reply to a request as one line of JSON."""
+    shown: dict[str, Any] = {"request_id": request_id, "id": reply.id, "created": reply.created}
+    if reply.error is not None:
+        fields = {name: value for name, value in reply.error.fields.items() if isinstance(value, (str, int, float))}
+        shown["error"] = {"type": type(reply.error).__name__, "message": reply.error.message, "fields": fields}
+    return orjson.dumps(shown)
+
+
+def decode_reply(raw: bytes) -> tuple[str, Reply]:
+    """Read a reply: the request's id, and what became of it."""
+    shown = cast(dict[str, Any], from_json(raw))
+    error: GasolineError | None = None
+    if "error" in shown:
+        told = shown["error"]
+        kind = getattr(errors, told["type"], GasolineError)
+        error = kind(told["message"], **told["fields"])
+    return shown["request_id"], Reply(shown["id"], shown["created"], error)

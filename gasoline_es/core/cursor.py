@@ -1,0 +1,143 @@
+"""Where a branch's replay stands, and how the next step compares with what is recorded there (semantics.md §2, §3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gasoline_es.core.history import Entry, History, RemovedEntry, VersionEntry
+from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_coordinate
+from gasoline_es.core.steps import Step
+from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
+
+
+@dataclass(slots=True)
+class Placement:
+    """The answer to a comparison: the step's location, and the entry recorded there (None: it is new or an insertion)."""
+
+    location: Location
+    entry: Entry | None
+
+
+class Cursor:
+    """Walks one branch. Between two recorded entries sits the *previous* coordinate, after which an insertion goes.
+
+    A matched or newly recorded entry is passed with :meth:`advance`; after an insertion the entry that was current stays
+    current, because the inserted one landed just before it.
+    """
+
+    __slots__ = ("_entries", "_index", "_previous", "prefix")
+
+    def __init__(self, history: History, prefix: Location) -> None:
+        self.prefix = prefix
+        self._entries = history.branch(prefix)
+        self._index = 0
+        self._previous: Coordinate | None = None
+
+    @property
+    def current(self) -> Entry | None:
+        return self._entries[self._index] if self._index < len(self._entries) else None
+
+    @property
+    def last_location(self) -> Location:
+        """The location of the last event passed on this branch; the branch itself before the first."""
+        return self.prefix if self._previous is None else (*self.prefix, self._previous)
+
+    def place(self, step: Step, kind: str, name: str | None) -> Placement:
+        """Compare a step with what is recorded here (the five rules of semantics.md §3).
+
+        Raises: HistoryDiverged: what is recorded here is newer than the step, or another step.
+        """
+        entry = self.current
+        if entry is None:
+            return Placement(self._next(), None)
+        if step.version > entry.version:
+            return Placement(self._insertion(entry), None)
+        if step.version < entry.version:
+            raise self._diverged(step, kind, name, entry, f"version {entry.version} is recorded, the code has {step.version}")
+        if entry.kind != kind or entry.name != name:
+            raise self._diverged(step, kind, name, entry, "another step")
+        return Placement(entry.location, entry)
+
+    def advance(self, location: Location) -> None:
+        """Pass the entry at the location, which is recorded by now."""
+        passed = self._entries[self._index]
+        assert passed.location == location, f"passed {passed.describe()} instead of {format_location(location)}"
+        self._index += 1
+        self._previous = location[-1]
+
+    def place_removed(self, kind: str, name: str | None) -> Placement | None:
+        """Look whether a removed step's place is here: new (no entry), recorded (entry), or None: not here, stay."""
+        entry = self.current
+        if entry is None:
+            return Placement(self._next(), None)
+        if isinstance(entry, RemovedEntry):
+            matches = entry.removed_kind == kind and entry.removed_name == name
+        else:
+            matches = entry.removable == kind and entry.name == name
+        return Placement(entry.location, entry) if matches else None
+
+    def place_version_check(self) -> tuple[Placement, int | None]:
+        """Return the place of a version check, and the version of the entry it is to be inserted before, if any."""
+        entry = self.current
+        if entry is None:
+            return Placement(self._next(), None), None
+        if isinstance(entry, VersionEntry):
+            return Placement(entry.location, entry), None
+        return Placement(self._insertion(entry), None), entry.version
+
+    def finish(self) -> None:
+        """Check that the branch may return here.
+
+        Raises: LatentHistoryFound: recorded entries remain that the code never visited.
+        """
+        rest = self._entries[self._index :]
+        if not rest:
+            return
+        shown = "; ".join(entry.describe() for entry in rest[:10]) + ("; …" if len(rest) > 10 else "")
+        raise LatentHistoryFound(
+            f"the body returned although {len(rest)} recorded step{'s' * (len(rest) > 1)} remain: {shown}. Nothing was "
+            f"changed in the history. Put the steps back, or write `await ctx.removed(kind, name)` where each was deleted, "
+            f"then wake the workflow",
+            locations=[format_location(entry.location) for entry in rest],
+            recorded=[entry.describe() for entry in rest],
+            fix="ctx.removed",
+        )
+
+    def _next(self) -> Location:
+        return (*self.prefix, next_coordinate(self._previous))
+
+    def _insertion(self, current: Entry) -> Location:
+        return (*self.prefix, insert_between(self._previous, current.coordinate))
+
+    def _diverged(self, step: Step, kind: str, name: str | None, entry: Entry, why: str) -> HistoryDiverged:
+        found = f"{kind} {name!r}" if name is not None else kind
+        fix = _fix(step, kind, name, entry)
+        return HistoryDiverged(
+            f"history diverged at {format_location(entry.location)}: recorded is {entry.describe()} (version "
+            f"{entry.version}), the code has {found} (version {step.version}) in {step.file}:{step.line}: {why}. {fix} "
+            f"Nothing was changed in the history: after the code is fixed, wake the workflow",
+            location=format_location(entry.location),
+            recorded=entry.describe(),
+            attempted=found,
+            file=step.file,
+            line=step.line,
+            fix=fix,
+        )
+
+
+def _fix(step: Step, kind: str, name: str | None, entry: Entry) -> str:
+    if step.version < entry.version:
+        return (
+            f"The recorded step was written by newer code; if this code is right, mark the step "
+            f"`ctx.v({entry.version - step.version + 1}).{step.verb}(…)`, or run the newer code."
+        )
+    removed = f"await ctx.removed({entry.removable!r}{f', {entry.name!r}' if entry.name is not None else ''})"
+    added = f"ctx.v(2).{step.verb}(…)"
+    if isinstance(entry, RemovedEntry):
+        return f"If the step was added, write `{added}`; if it was put back, keep the `ctx.removed` before it."
+    if isinstance(entry, VersionEntry):
+        return "Put `await ctx.check_version(n)` back where it stood."
+    return (
+        f"If the step was added, write `{added}`; if it replaces the recorded one, write `{removed}` before it; to keep "
+        f"both ways, branch on `await ctx.check_version(2)`."
+    )

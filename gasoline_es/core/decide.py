@@ -1,0 +1,136 @@
+"""What a command or a finished activity makes of a workflow: ``decide(state, command) -> events, reply`` (design §1).
+
+Pure: the state comes in, events go out, nobody is told anything before they are durable. A decision that records nothing
+(a repeat, a refusal) has an empty list of events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.branch import WaitActivity
+from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
+from gasoline_es.core.ids import time_of
+from gasoline_es.core.retry import backoff_us
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
+
+Decision = tuple[list[ev.EventData], Reply]
+
+
+def decide(state: WorkflowState | None, command: Dispatch | SendSignal | Wake) -> Decision:
+    """Decide a command against the workflow it names (None: there is no such workflow)."""
+    match command:
+        case Dispatch():
+            return _dispatch(state, command)
+        case SendSignal():
+            return _signal(state, command)
+        case Wake():
+            return _wake(state, command)
+        case _:
+            assert_never(command)
+
+
+def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
+    """A new workflow; or, under an id that exists (a repeat, a caller's key), the one that is there (design §5)."""
+    if state is None:
+        dispatched = ev.WorkflowDispatched(
+            name=command.name,
+            input=command.input,
+            tags=command.tags,
+            unique=command.unique,
+            key=command.key,
+            parent=command.parent,
+        )
+        return [dispatched], Reply(command.workflow_id, created=True)
+    first = state.dispatched
+    if first is not None and first.input != command.input:
+        return [], Reply(
+            error=KeyReused(
+                f"the key {command.key!r} belongs to workflow {command.workflow_id} of {first.name!r}, which was dispatched "
+                f"with another input: use another key for another input",
+                workflow_id=command.workflow_id,
+                key=command.key or "",
+            )
+        )
+    return [], Reply(command.workflow_id)
+
+
+def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:
+    if state is None:
+        return [], Reply(error=not_found(command.workflow_id))
+    if command.signal_id in state.known:
+        return [], Reply(command.signal_id)
+    if not state.summary.incomplete:
+        return [], Reply(error=not_found(command.workflow_id, "it is complete"))
+    if not command.by_caller and state.forgotten_us is not None and time_of(command.signal_id) <= state.forgotten_us:
+        return [], Reply(
+            error=GasolineError(
+                f"signal {command.signal_id} is older than what workflow {command.workflow_id} remembers, so whether it "
+                f"was received before cannot be told: it is refused. Send it anew, with a new id"
+            )
+        )
+    received = ev.SignalReceived(command.signal_id, command.name, command.body, command.sender)
+    return [received], Reply(command.signal_id)
+
+
+def _wake(state: WorkflowState | None, command: Wake) -> Decision:
+    if state is None:
+        return [], Reply(error=not_found(command.workflow_id))
+    status = state.summary.status
+    if status in ("dead", "sleeping"):
+        return [ev.WorkflowWoken(command.by)], Reply(command.workflow_id)
+    if status == "unreadable":
+        error = GasolineError(f"workflow {command.workflow_id} cannot run: {state.summary.error}")
+        return [], Reply(error=error)
+    return [], Reply(command.workflow_id)  # running or complete: there is nothing to wake
+
+
+def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFound:
+    """Return the error for an id that nothing answers to."""
+    return WorkflowNotFound(f"workflow {workflow_id} not found: {why}", workflow_id=workflow_id)
+
+
+# --- activities -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """How one attempt of an activity failed. ``final``: it must not be tried again, whatever is left of its attempts."""
+
+    error: ev.ErrorInfo
+    final: bool = False
+
+
+def activity_completed(wait: WaitActivity, started_us: int, output: bytes, document: bytes | None) -> ev.ActivityCompleted:
+    """Return the fact that an attempt succeeded. ``document``: the workflow's new state, where the activity changed it."""
+    step = wait.step
+    return ev.ActivityCompleted(
+        wait.location, step.version, step.name, wait.attempt, started_us, step.input, output, document
+    )
+
+
+def activity_failed(
+    wait: WaitActivity, started_us: int, failure: AttemptFailed, now_us: int, jitter: float
+) -> ev.ActivityFailed:
+    """Return the fact that an attempt failed: with the time of the next one, or final (semantics.md §4)."""
+    step = wait.step
+    exhausted = wait.attempt >= step.max_attempts
+    final = failure.final or exhausted
+    retry_us = None
+    if not final:
+        retry_us = now_us + backoff_us(step.backoff_base_us, step.backoff_doublings, wait.attempt, jitter)
+    return ev.ActivityFailed(
+        location=wait.location,
+        version=step.version,
+        name=step.name,
+        attempt=wait.attempt,
+        started_us=started_us,
+        input=step.input,
+        error=failure.error,
+        retry_us=retry_us,
+        final=final,
+        exhausted=exhausted and not failure.final,
+    )

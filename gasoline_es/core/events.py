@@ -1,0 +1,243 @@
+"""The facts a workflow's stream is made of: one frozen dataclass per fact, a closed union (design §4).
+
+Payloads (inputs, outputs, states, signal bodies) are JSON text in UTF-8, never parsed here. Times are integer microseconds
+since the epoch, UTC. Locations are tuples of coordinates (semantics.md §2). How a fact is written is in ``core.codec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from gasoline_es.core.location import Location
+
+SleepOutcome = Literal["normal", "uninterrupted", "interrupted"]
+"""How a sleep ended: a plain one, a timed listen that ran out, a timed listen that got a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """An error as data. ``type`` is the class's name; ``details`` is JSON text or None."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    details: bytes | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+# --- life of a workflow -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDispatched:
+    """The first event of every workflow. ``key`` is the caller's idempotency key; ``request_id`` the deciding command's."""
+
+    TYPE: ClassVar[str] = "workflow.dispatched"
+    name: str
+    input: bytes
+    tags: Mapping[str, str]
+    unique: bool = False
+    key: str | None = None
+    parent: str | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSuspended:
+    """It left memory. Any of the conditions wakes it: the deadline, or a signal of one of the names."""
+
+    TYPE: ClassVar[str] = "workflow.suspended"
+    deadline_us: int | None = None
+    signals: tuple[str, ...] = ()
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowCompleted:
+    """The body returned. ``state`` is the workflow's final state document."""
+
+    TYPE: ClassVar[str] = "workflow.completed"
+    output: bytes
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFailed:
+    """The workflow is dead: nothing will wake it but an operator (semantics.md §7)."""
+
+    TYPE: ClassVar[str] = "workflow.failed"
+    error: ErrorInfo
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowWoken:
+    """Somebody asked for it to run again."""
+
+    TYPE: ClassVar[str] = "workflow.woken"
+    by: str
+
+
+# --- activities -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityCompleted:
+    """``state`` is the workflow's state document where the activity changed it, else None."""
+
+    TYPE: ClassVar[str] = "activity.completed"
+    location: Location
+    version: int
+    name: str
+    attempt: int
+    started_us: int
+    input: bytes
+    output: bytes
+    state: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityFailed:
+    """One failed attempt. ``retry_us``: when the next one may start; None exactly when ``final``."""
+
+    TYPE: ClassVar[str] = "activity.failed"
+    location: Location
+    version: int
+    name: str
+    attempt: int
+    started_us: int
+    input: bytes
+    error: ErrorInfo
+    retry_us: int | None = None
+    final: bool = False
+    exhausted: bool = False
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReceived:
+    """Queued for this workflow from now on."""
+
+    TYPE: ClassVar[str] = "signal.received"
+    signal_id: str
+    name: str
+    body: bytes
+    sender: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalDiscarded:
+    """Still queued when the workflow completed: acknowledged and forgotten (semantics.md §5)."""
+
+    TYPE: ClassVar[str] = "signal.discarded"
+    signal_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalConsumed:
+    """A listen took these, in this order. Their names and bodies are in their ``signal.received`` events."""
+
+    TYPE: ClassVar[str] = "signal.consumed"
+    location: Location
+    version: int
+    signal_ids: tuple[str, ...]
+
+
+# --- sleeps and the evolution of code ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SleepStarted:
+    """``listen``: the sleep is the timeout of a listen, whose signals are at the next location (semantics.md §4)."""
+
+    TYPE: ClassVar[str] = "sleep.started"
+    location: Location
+    version: int
+    deadline_us: int
+    listen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SleepFinished:
+    TYPE: ClassVar[str] = "sleep.finished"
+    location: Location
+    outcome: SleepOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class StepRemoved:
+    """A step that the code no longer has was passed for the first time (semantics.md §3)."""
+
+    TYPE: ClassVar[str] = "step.removed"
+    location: Location
+    version: int
+    kind: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChecked:
+    """``value`` is the absolute version this position answers for ever (semantics.md §3)."""
+
+    TYPE: ClassVar[str] = "version.checked"
+    location: Location
+    version: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An event of a type or version this code does not know: its workflow is set aside, its partition goes on."""
+
+    TYPE: ClassVar[str] = "unreadable"
+    type: str
+    reason: str
+
+
+EventData = (
+    WorkflowDispatched
+    | WorkflowSuspended
+    | WorkflowCompleted
+    | WorkflowFailed
+    | WorkflowWoken
+    | ActivityCompleted
+    | ActivityFailed
+    | SignalReceived
+    | SignalDiscarded
+    | SignalConsumed
+    | SleepStarted
+    | SleepFinished
+    | StepRemoved
+    | VersionChecked
+    | Unreadable
+)
+LocatedData = ActivityCompleted | ActivityFailed | SignalConsumed | SleepStarted | SleepFinished | StepRemoved | VersionChecked
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact with its envelope: what ``handle.history()`` returns, in order of ``seq`` (from 1, gap-free per workflow)."""
+
+    workflow_id: str
+    seq: int
+    time_us: int
+    workflow: str
+    ray_id: str
+    partition: int
+    epoch: int
+    worker: str
+    data: EventData
+
+    @property
+    def id(self) -> str:
+        return f"{self.workflow_id}/{self.seq}"
+
+    @property
+    def type(self) -> str:
+        return self.data.TYPE

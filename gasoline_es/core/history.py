@@ -1,0 +1,171 @@
+"""What replay sees of a workflow's past: one entry per location, folded from the located events (semantics.md §2–§4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.location import Coordinate, Location, format_location
+
+
+TIMED_LISTEN: Final = "timed listen"
+"""A listen with a timeout: a sleep at its location, and the signals it took, if any, at the next one."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What is recorded at one location. ``time_us`` is the time of its last event: what ``ctx.now()`` tells after it."""
+
+    location: Location
+    version: int
+    time_us: int
+
+    @property
+    def coordinate(self) -> Coordinate:
+        return self.location[-1]
+
+    @property
+    def kind(self) -> str:
+        """What steps are compared by (semantics.md §3, rule 4)."""
+        raise AssertionError(type(self))
+
+    @property
+    def removable(self) -> str:
+        """The kind as ``ctx.removed`` names it."""
+        return self.kind
+
+    @property
+    def name(self) -> str | None:
+        return None
+
+    def describe(self) -> str:
+        """Say what is recorded, for people: ``activity 'charge' at {3}``."""
+        named = f" {self.name!r}" if self.name is not None else ""
+        return f"{self.kind}{named} at {format_location(self.location)}"
+
+
+@dataclass(slots=True, eq=False)
+class ActivityEntry(Entry):
+    """``output`` is None until it completed; ``failures`` are the attempts that did not, oldest first."""
+
+    activity: str
+    first_started_us: int
+    output: bytes | None = None
+    failures: list[ev.ActivityFailed] = field(default_factory=list[ev.ActivityFailed])
+
+    @property
+    def kind(self) -> str:
+        return "activity"
+
+    @property
+    def name(self) -> str | None:
+        return self.activity
+
+    @property
+    def final_failure(self) -> ev.ActivityFailed | None:
+        return self.failures[-1] if self.failures and self.failures[-1].final else None
+
+
+@dataclass(slots=True, eq=False)
+class SleepEntry(Entry):
+    deadline_us: int
+    listen: bool
+    outcome: ev.SleepOutcome | None = None
+
+    @property
+    def kind(self) -> str:
+        return TIMED_LISTEN if self.listen else "sleep"
+
+    @property
+    def removable(self) -> str:
+        return "listen" if self.listen else "sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal of this workflow's queue. ``body`` is JSON text."""
+
+    id: str
+    name: str
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
+class SignalsEntry(Entry):
+    signals: tuple[Signal, ...]
+
+    @property
+    def kind(self) -> str:
+        return "listen"
+
+    def describe(self) -> str:
+        names = ", ".join(sorted({signal.name for signal in self.signals}))
+        return f"listen (took {names}) at {format_location(self.location)}"
+
+
+@dataclass(slots=True, eq=False)
+class RemovedEntry(Entry):
+    removed_kind: str
+    removed_name: str | None
+
+    @property
+    def kind(self) -> str:
+        return "removed"
+
+    @property
+    def name(self) -> str | None:
+        return self.removed_name
+
+    def describe(self) -> str:
+        named = f" {self.removed_name!r}" if self.removed_name is not None else ""
+        return f"removed {self.removed_kind}{named} at {format_location(self.location)}"
+
+
+@dataclass(slots=True, eq=False)
+class VersionEntry(Entry):
+    value: int
+
+    @property
+    def kind(self) -> str:
+        return "check_version"
+
+
+class History:
+    """Entries by branch, each branch in order of coordinates. A branch is named by its location; the root by ``()``."""
+
+    __slots__ = ("_branches",)
+
+    def __init__(self) -> None:
+        self._branches: dict[Location, list[Entry]] = {}
+
+    def branch(self, prefix: Location) -> list[Entry]:
+        """Return the branch's entries in order; the very list, which grows as events are applied."""
+        entries = self._branches.get(prefix)
+        if entries is None:
+            entries = self._branches[prefix] = []
+        return entries
+
+    def at(self, location: Location) -> Entry | None:
+        """Return the entry recorded at the location, if any."""
+        entries = self._branches.get(location[:-1])
+        if not entries:
+            return None
+        last = entries[-1]
+        if last.location == location:
+            return last
+        index = bisect_left(entries, location, key=_location)
+        return entries[index] if index < len(entries) and entries[index].location == location else None
+
+    def add(self, entry: Entry) -> None:
+        """Put a new entry into its branch, wherever its coordinate belongs."""
+        entries = self.branch(entry.location[:-1])
+        if not entries or entries[-1].location < entry.location:
+            entries.append(entry)
+        else:
+            entries.insert(bisect_left(entries, entry.location, key=_location), entry)
+
+
+def _location(entry: Entry) -> Location:
+    return entry.location

@@ -1,0 +1,296 @@
+"""Drives a workflow's body with ``send()``, over what is recorded and on from there (design §3, semantics.md §3–§4).
+
+A :class:`Run` owns one coroutine. :meth:`Run.advance` resumes it as long as the fold of the history answers what it waits
+for, and stops at the first step whose answer is not recorded yet. Nothing is thrown to suspend: the coroutine is simply
+not resumed.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import logging
+import traceback
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.branch import PENDING, Branch, Record, Wait
+from gasoline_es.core.guard import guarded
+from gasoline_es.core.location import Location, format_location
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.steps import Step
+from gasoline_es.errors import ActivityFailed, GasolineError, StepMisused
+
+_log = logging.getLogger(__name__)
+
+CLOSED_STEPS_MAX = 1_000
+"""A body that goes on asking for steps after it was closed is left behind after so many."""
+
+_left_behind: list[object] = []
+"""Bodies that would not let go: collecting them would only run into the same again, so they are kept, and logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The body returned ``value``; whoever knows the definition encodes it."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The run cannot go on: an error left the body, or code and history do not fit together."""
+
+    error: ev.ErrorInfo
+
+
+class _Closed(BaseException):
+    """Raised at a step of a body that was closed: neither eviction nor death runs another step."""
+
+
+class Run:
+    """One life of a body in memory: from its first line to where it waits, ends, or is closed.
+
+    It is what a ``WorkflowContext`` stands on. After :meth:`start` and :meth:`advance`, either ``wait`` tells what it waits
+    for or ``end`` how it ended.
+    """
+
+    __slots__ = (
+        "_branch",
+        "_closed_steps",
+        "_context",
+        "_coroutine",
+        "_drawn_at",
+        "_draws",
+        "_steps",
+        "_violation",
+        "closed",
+        "end",
+        "state",
+    )
+
+    def __init__(self, state: WorkflowState, record: Record) -> None:
+        self.state = state
+        self.end: Returned | Died | None = None
+        self.closed = False
+        self._branch = Branch(state, record, (), 1, state.summary.created_us)
+        self._context = contextvars.Context()
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._steps: list[Step] = []
+        self._violation: Exception | None = None
+        self._closed_steps = 0
+        self._draws = 0
+        self._drawn_at: Location = ()
+
+    # --- what the context asks of it ----------------------------------------------------------------------------------
+
+    @property
+    def workflow_id(self) -> str:
+        return self.state.summary.id
+
+    @property
+    def workflow_name(self) -> str:
+        return self.state.summary.name
+
+    @property
+    def ray_id(self) -> str:
+        return self.state.summary.ray_id
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return self.state.summary.tags
+
+    @property
+    def version(self) -> int:
+        return self._branch.version
+
+    def made(self, step: Step) -> None:
+        """Note a step the body made, to find the ones it never awaits; refuse it if the body was closed."""
+        if self.closed:
+            self._refuse_closed(step)
+        self._steps.append(step)
+
+    def now_us(self) -> int:
+        """The time of the last event delivered to the body."""
+        return self._branch.clock_us
+
+    def random(self) -> float:
+        """A number in [0, 1) that every replay draws again."""
+        return (self._draw() >> 75) / (1 << 53)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._draw(), version=4)
+
+    def refuse(self, error: Exception) -> None:
+        """End the run with this error as soon as the body gives control back, whatever it catches."""
+        if self._violation is None:
+            self._violation = error
+
+    def _draw(self) -> int:
+        # Depends on the place, not on the count of all draws: an edit elsewhere in the body does not shift it.
+        here = self._branch.cursor.last_location
+        if here != self._drawn_at:
+            self._drawn_at, self._draws = here, 0
+        self._draws += 1
+        seed = f"{self.workflow_id}|{format_location(here)}|{self._draws}"
+        return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "big")
+
+    # --- driving ------------------------------------------------------------------------------------------------------
+
+    @property
+    def wait(self) -> Wait | None:
+        return self._branch.wait
+
+    def start(self, body: Callable[[], Coroutine[Any, Any, Any]], now_us: int) -> None:
+        """Make the coroutine and drive it over everything recorded. ``body`` calls the workflow's function."""
+        self._coroutine = self._context.run(body)
+        self._drive(None, None, now_us)
+
+    def advance(self, now_us: int) -> None:
+        """Go on if what it waits for is recorded by now; else change nothing. May record the answer, for a later look."""
+        if self.end is not None or self.closed:
+            return
+        try:
+            answer = self._branch.look(now_us)
+        except ActivityFailed as failed:
+            self._drive(None, failed, now_us)
+        except GasolineError as misfit:
+            self._die(misfit)
+        else:
+            if answer is not PENDING:
+                self._drive(answer, None, now_us)
+
+    def _drive(self, value: Any, error: BaseException | None, now_us: int) -> None:
+        """Resume the body with a value or an error and answer its steps, until one has to wait or the body ends."""
+        while True:
+            try:
+                step = self._resume(value, error)
+            except StopIteration as stopped:
+                self._returned(stopped.value)
+                return
+            except KeyboardInterrupt:
+                raise
+            except BaseException as raised:
+                self._die(self._violation or raised)
+                return
+            if self._violation is not None:
+                self._die(self._violation)
+                return
+            try:
+                self._check_awaited(step)
+                value, error = self._branch.take(step, now_us), None
+            except ActivityFailed as failed:
+                value, error = None, failed
+            except (GasolineError, ValueError) as refused:
+                self._die(refused)
+                return
+            if value is PENDING:
+                return
+
+    def _resume(self, value: Any, error: BaseException | None) -> Any:
+        coroutine = self._coroutine
+        assert coroutine is not None
+        with guarded(self.refuse):
+            if error is None:
+                return self._context.run(coroutine.send, value)
+            return self._context.run(coroutine.throw, error)
+
+    def _returned(self, value: Any) -> None:
+        self._coroutine = None
+        try:
+            if self._violation is not None:
+                raise self._violation
+            self._check_none_left("the body returned")
+            self._branch.cursor.finish()
+        except GasolineError as error:
+            self._die(error)
+            return
+        self.end = Returned(value)
+
+    def _die(self, error: BaseException) -> None:
+        self._branch.wait = None
+        self.end = Died(error_info(error))
+        self.close()
+
+    # --- letting go ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take the body out of memory. Steps in its ``finally`` blocks are refused; what it returns is dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
+            self._close(coroutine)
+        self._drop_steps()
+        if self._closed_steps:
+            self._warn("a workflow body went on after it was taken out of memory; its steps were refused")
+
+    def _close(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            with guarded(self.refuse):
+                self._context.run(coroutine.close)
+        except _Closed:
+            pass  # a step in a `finally` or after a swallowed close was refused and the body let go: as it should be
+        except BaseException as error:
+            _left_behind.append(coroutine)
+            self._warn(f"a workflow body did not let go when it was taken out of memory: {error!r}")
+
+    def _refuse_closed(self, step: Step) -> None:
+        self._closed_steps += 1
+        if step.coroutine is not None:
+            step.coroutine.close()
+        if self._closed_steps > CLOSED_STEPS_MAX:
+            # A body that catches everything in a loop cannot be stopped by raising: let its step wait for ever instead.
+            # The close then ends with "coroutine ignored GeneratorExit", and the body is left behind.
+            return
+        raise _Closed(f"this run is closed: `ctx.{step.verb}(…)` is refused")
+
+    def _warn(self, message: str) -> None:
+        extra = {"workflow_id": self.workflow_id, "workflow": self.workflow_name, "steps_refused": self._closed_steps}
+        _log.warning(message, extra=extra)
+
+    # --- steps that were made and not awaited -------------------------------------------------------------------------
+
+    def _check_awaited(self, step: object) -> None:
+        steps = self._steps
+        if len(steps) == 1 and steps[0] is step:
+            steps.clear()
+            return
+        if not isinstance(step, Step):
+            shown = "a bare yield, as in asyncio.sleep(0)" if step is None else f"a {type(step).__name__}"
+            raise StepMisused(
+                f"a workflow body awaited something that is not a step ({shown}): a body may only await the verbs of "
+                f"`ctx`. Wait with `ctx.sleep(…)`, do I/O in an activity with `ctx.activity(…)`"
+            )
+        if step not in steps:
+            where = f"{step.file}:{step.line}"
+            raise StepMisused(f"a step was awaited that belongs to another run: `ctx.{step.verb}(…)` in {where}")
+        steps.remove(step)
+        self._check_none_left(f"`ctx.{step.verb}(…)` was awaited in line {step.line}")
+
+    def _check_none_left(self, when: str) -> None:
+        if not self._steps:
+            return
+        lost = self._steps[0]
+        raise StepMisused(
+            f"a step was made but never awaited: `ctx.{lost.verb}(…)` in {lost.file}:{lost.line}, when {when}. Write "
+            f"`await ctx.{lost.verb}(…)`: what is not awaited is neither done nor recorded",
+            file=lost.file,
+            line=lost.line,
+        )
+
+    def _drop_steps(self) -> None:
+        for step in self._steps:
+            if step.coroutine is not None:
+                step.coroutine.close()
+        self._steps.clear()
+
+
+def error_info(error: BaseException) -> ev.ErrorInfo:
+    """Turn an exception into data, with its traceback as text."""
+    shown = "".join(traceback.format_exception(error, limit=-20))
+    return ev.ErrorInfo(type(error).__qualname__, str(error), shown)

@@ -1,0 +1,180 @@
+"""The fold of a workflow's events (design §4): ``Summary`` is what lists and wake queues need, ``WorkflowState`` all of it.
+
+One fold serves everybody: the engine that decides, the projections that answer questions, and replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.history import (
+    ActivityEntry,
+    Entry,
+    History,
+    RemovedEntry,
+    Signal,
+    SignalsEntry,
+    SleepEntry,
+    VersionEntry,
+)
+
+Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
+NULL = b"null"
+
+SIGNALS_REMEMBERED = 10_000
+"""Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""
+SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
+
+
+class Summary:
+    """Where a workflow stands, without payloads: small enough to keep for every workflow in memory."""
+
+    __slots__ = (
+        "completed_us",
+        "created_us",
+        "error",
+        "id",
+        "name",
+        "ray_id",
+        "seq",
+        "status",
+        "tags",
+        "updated_us",
+        "waiting",
+        "worker",
+    )
+
+    def __init__(self, workflow_id: str) -> None:
+        self.id = workflow_id
+        self.seq = 0
+        self.name = ""
+        self.status: Status = "running"
+        self.tags: Mapping[str, str] = {}
+        self.ray_id = ""
+        self.created_us = 0
+        self.updated_us = 0
+        self.completed_us: int | None = None
+        self.error: ev.ErrorInfo | None = None
+        self.waiting: ev.WorkflowSuspended | None = None
+        self.worker = ""
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether signals and unique dispatches can still meet it (semantics.md §5, §6)."""
+        return self.completed_us is None
+
+    def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
+        """Fold the next event. Its ``seq`` must be the next one: a gap would be a lost event."""
+        if seq != self.seq + 1:
+            raise AssertionError(f"workflow {self.id}: event {seq} follows event {self.seq}")
+        self.seq = seq
+        self.updated_us = time_us
+        self.worker = worker
+        if self.status == "unreadable":
+            return
+        match data:
+            case ev.ActivityCompleted() | ev.ActivityFailed() | ev.SignalConsumed() | ev.SleepFinished():
+                self._run()
+            case ev.SignalReceived():
+                if self.waiting is not None and data.name in self.waiting.signals:
+                    self._run()
+            case ev.WorkflowDispatched():
+                self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
+            case ev.WorkflowSuspended():
+                self.status, self.waiting = "sleeping", data
+            case ev.WorkflowCompleted():
+                self.status, self.completed_us, self.waiting, self.error = "complete", time_us, None, None
+            case ev.WorkflowFailed():
+                self.status, self.error, self.waiting = "dead", data.error, None
+            case ev.WorkflowWoken():
+                self._run()
+                self.error = None
+            case ev.Unreadable():
+                self.status, self.waiting = "unreadable", None
+                self.error = ev.ErrorInfo("Unreadable", f"event {seq} of type {data.type}: {data.reason}")
+            case _:
+                pass
+
+    def _run(self) -> None:
+        self.status, self.waiting = "running", None
+
+
+class WorkflowState:
+    """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
+
+    __slots__ = ("dispatched", "document", "forgotten_us", "history", "known", "output", "queue", "summary")
+
+    def __init__(self, workflow_id: str) -> None:
+        self.summary = Summary(workflow_id)
+        self.dispatched: ev.WorkflowDispatched | None = None
+        self.document: bytes = NULL
+        """The workflow's state document, as activities see it; starts as null (semantics.md §4)."""
+        self.output: bytes | None = None
+        self.queue: dict[str, Signal] = {}
+        """Signals received and not yet consumed, oldest first."""
+        self.known: dict[str, int] = {}
+        """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
+        self.forgotten_us: int | None = None
+        """The newest time of a signal id no longer remembered, if any was dropped."""
+        self.history = History()
+
+    def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
+        """Fold the next event."""
+        self.summary.apply(seq, time_us, data, ray_id, worker)
+        match data:
+            case ev.ActivityCompleted():
+                entry = self._activity(data, time_us)
+                entry.output = data.output
+                if data.state is not None:
+                    self.document = data.state
+            case ev.SignalReceived():
+                self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)
+                self._remember(data.signal_id, time_us)
+            case ev.SignalConsumed():
+                taken = tuple(self.queue.pop(signal_id) for signal_id in data.signal_ids)
+                self.history.add(SignalsEntry(data.location, data.version, time_us, taken))
+            case ev.ActivityFailed():
+                self._activity(data, time_us).failures.append(data)
+            case ev.SleepStarted():
+                self.history.add(SleepEntry(data.location, data.version, time_us, data.deadline_us, data.listen))
+            case ev.SleepFinished():
+                self._finish_sleep(data, time_us)
+            case ev.WorkflowDispatched():
+                self.dispatched = data
+            case ev.WorkflowCompleted():
+                self.output, self.document = data.output, data.state
+            case ev.SignalDiscarded():
+                for signal_id in data.signal_ids:
+                    self.queue.pop(signal_id, None)
+            case ev.StepRemoved():
+                self.history.add(RemovedEntry(data.location, data.version, time_us, data.kind, data.name))
+            case ev.VersionChecked():
+                self.history.add(VersionEntry(data.location, data.version, time_us, data.value))
+            case _:
+                pass
+
+    def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, time_us: int) -> ActivityEntry:
+        entry: Entry | None = self.history.at(data.location)
+        if entry is None:
+            entry = ActivityEntry(data.location, data.version, time_us, data.name, data.started_us)
+            self.history.add(entry)
+        assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
+        entry.time_us = time_us
+        return entry
+
+    def _finish_sleep(self, data: ev.SleepFinished, time_us: int) -> None:
+        entry = self.history.at(data.location)
+        assert isinstance(entry, SleepEntry), f"no sleep at {data.location}"
+        entry.outcome, entry.time_us = data.outcome, time_us
+
+    def _remember(self, signal_id: str, time_us: int) -> None:
+        self.known[signal_id] = time_us
+        while len(self.known) > SIGNALS_REMEMBERED:
+            oldest = next(iter(self.known))
+            when = self.known[oldest]
+            if when > time_us - SIGNALS_REMEMBERED_US:
+                return
+            del self.known[oldest]
+            self.forgotten_us = when if self.forgotten_us is None else max(self.forgotten_us, when)

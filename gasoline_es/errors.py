@@ -1,0 +1,156 @@
+"""Every error a user can meet, as one tree under :class:`GasolineError`.
+
+Each error carries its fields, says whether trying the same thing again can help (``retryable``), and its message names
+what happened, where, and what to do. Waiting and eviction are not errors and never appear here (semantics.md §4); the one
+thing ever thrown into a workflow's body is a cancel, which derives from ``BaseException`` (:class:`WorkflowCancelled`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class GasolineError(Exception):
+    """The root of every error raised by this library."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called when normal look-up fails: the fields given at the raise are attributes of the error.
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.fields))
+
+
+def _rebuild(kind: type[GasolineError], message: str, fields: dict[str, Any]) -> GasolineError:
+    return kind(message, **fields)
+
+
+# --- definitions and values -------------------------------------------------------------------------------------------
+
+
+class DefinitionError(GasolineError):
+    """A workflow, activity or signal is defined or called in a way that can never work."""
+
+
+class NotSerializable(GasolineError):
+    """A value cannot be kept exactly. Fields: ``path`` (as ``order.items[3]``) and ``type``."""
+
+
+class InvalidTags(GasolineError):
+    """A tag value is not a scalar (str, int, float, bool), or a tag name is not a string."""
+
+
+class RecordTooLarge(GasolineError):
+    """A record would exceed the limit of 1,000,000 bytes. Raised before anything is recorded."""
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+class ReplayError(GasolineError):
+    """The code and the recorded history do not fit together. The history is left as it is."""
+
+
+class HistoryDiverged(ReplayError):
+    """A step differs from the one recorded at its place (semantics.md §3).
+
+    Fields: ``location``, ``recorded``, ``attempted``, ``file``, ``line``, ``fix``.
+    """
+
+
+class LatentHistoryFound(ReplayError):
+    """A body returned while recorded steps remain (semantics.md §3). Fields: ``locations``, ``recorded``, ``fix``."""
+
+
+class InvalidVersion(ReplayError):
+    """``ctx.v(0)``, or a version below 1."""
+
+
+class StepMisused(GasolineError):
+    """A body did something that cannot be replayed: a foreign await, a forgotten step, a use of asyncio."""
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+class ActivityFailed(GasolineError):
+    """An activity failed for good. Fields: ``activity``, ``location``, ``attempts``, ``error``."""
+
+
+class ActivityMaxFailuresReached(ActivityFailed):
+    """An activity failed ``max_attempts`` times (semantics.md §4)."""
+
+
+class WorkflowFailed(GasolineError):
+    """The workflow is dead. Fields: ``workflow_id``, ``workflow``, ``error``."""
+
+
+class WorkflowNotFound(GasolineError):
+    """No such workflow, or no incomplete one that matches."""
+
+
+class KeyReused(GasolineError):
+    """A dispatch used a ``key`` that belongs to a workflow with another input. Fields: ``workflow_id``, ``key``."""
+
+
+class NoOwner(GasolineError):
+    """No process answers for the partition yet; the command is durable and will be decided. Field: ``command_id``."""
+
+    retryable = True
+
+
+class WorkflowCancelled(BaseException):
+    """Thrown into a body whose workflow was cancelled. Users cannot make one."""
+
+
+class NotRetryable(Exception):
+    """Raise it in an activity to stop its retries at once. Arguments are kept as ``.details`` of the recorded error."""
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+class LogError(GasolineError):
+    """Something is wrong with the log itself."""
+
+
+class LogCorrupt(LogError):
+    """Bytes that were complete are not what was written. Fields: ``segment``, ``position`` (byte), ``reason``."""
+
+
+class LogFailed(LogError):
+    """A sync failed: this handle takes no further append, for good, until the log is reopened."""
+
+
+class NoSpace(LogError):
+    """The disk is full. None of the append's records is visible, then or later; the log goes on once there is space."""
+
+    retryable = True
+
+
+class Fenced(LogError):
+    """Another owner has taken the partition. The section's fate is decided by that owner's begin. Field: ``partition``."""
+
+
+class PartitionOwned(LogError):
+    """The partition has a living owner. Fields: ``partition``, ``owner`` (incarnation), ``epoch``."""
+
+    retryable = True
+
+
+class AppendUnknown(LogError):
+    """Whether the append happened is not known yet; it is settled by reading back before the next append."""
+
+
+class LogReadOnly(LogError):
+    """The log was opened for reading, or is damaged and takes no writes until an operator acts."""

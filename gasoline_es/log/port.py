@@ -1,0 +1,227 @@
+"""The log port: what every log (memory, file, Kafka) promises to the layers above.
+
+A log is a set of *topics*, each split into the same number of *partitions*. Two kinds of reading exist:
+
+* **single-writer** topics (``events``, ``index``, ``registry`` of a partition): written only by the partition's owner,
+  fenced by its epoch, numbered by ascending offsets from 0 (dense on memory and file until compaction);
+* **many-writer** topics (``inbox``, ``replies``): written by anyone, read behind an opaque :class:`Position`.
+
+A record is single-writer exactly when its section has an epoch and its partition is the section's partition.
+
+Threading: a log belongs to one event loop. ``append``, ``acquire``, ``release`` and ``changed`` are coroutines; every
+``read*``, ``end`` and ``owner`` is a plain blocking call that only touches the operating system's page cache in the common
+case, and may be called from one other thread at a time while appends go on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NewType
+
+from gasoline_es.errors import LogError
+
+Offset = NewType("Offset", int)
+Epoch = NewType("Epoch", int)
+Position = NewType("Position", dict[str, Any])
+"""How far a many-writer topic's partition was read: a JSON object only the log understands. ``{}`` is the start."""
+
+RECORD_BYTES_MAX: Final = 1_000_000
+"""One limit everywhere: the encoded record (its line in the file log) must not be longer. Fits Kafka's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to append. ``value`` is JSON text in UTF-8 without a line feed, or None for a tombstone."""
+
+    topic: str
+    partition: int
+    key: str
+    value: bytes | None
+    time_us: int
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as read. ``offset`` is None in a many-writer topic."""
+
+    topic: str
+    partition: int
+    offset: Offset | None
+    key: str
+    value: bytes | None
+    time_us: int
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one append writes for one partition: all or nothing by itself, independent of its neighbours.
+
+    ``epoch`` None: a client's commands, which count once published. Its records may go to any topic and partition.
+    """
+
+    partition: int
+    epoch: Epoch | None
+    records: Sequence[NewRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The section is durable and counts. ``offsets``: topic → offset of the section's first single-writer record there."""
+
+    offsets: Mapping[str, Offset]
+
+
+Outcome = Appended | LogError
+"""What became of a section: :class:`Appended`, or the error (``Fenced``, ``NoSpace``, ``LogFailed``, ``AppendUnknown``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """A partition taken by this process. ``ends``: topic → the offset its next record gets."""
+
+    partition: int
+    epoch: Epoch
+    ends: Mapping[str, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a partition. ``alive`` False: free to take at once. ``mine``: this very log handle."""
+
+    partition: int
+    epoch: Epoch
+    incarnation: str
+    alive: bool
+    mine: bool
+    released: bool
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment of a file log, for ``log info``. Bytes are the file's length; counts are of published batches."""
+
+    number: int
+    writer: str
+    bytes: int
+    batches: int
+    records: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogInfo:
+    """What ``log info`` shows."""
+
+    url: str
+    log_id: str
+    namespaces: Mapping[str, int]
+    segments: Sequence[SegmentInfo] = ()
+    owners: Sequence[Owner] = ()
+    torn: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing ``verify`` found. ``position`` is a byte of the segment."""
+
+    segment: int
+    position: int
+    reason: str
+
+
+class Tail(ABC):
+    """Reads a many-writer topic's partition forward, from a position."""
+
+    @abstractmethod
+    def poll(self, max_records: int = 10_000) -> list[Record]:
+        """Return the records published since the last poll, oldest first per writer; [] when there are none now.
+
+        Includes what this very log handle wrote, once published. A record of an undecided section holds back only the
+        rest of its own writer's segment (filelog.md §4.7).
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """How far the polls have come: store it, and give it to :meth:`Log.tail` to go on from there."""
+
+
+class Log(ABC):
+    """A log opened for one namespace (``reads`` of others go by full topic name)."""
+
+    url: str
+    log_id: str
+    namespace: str
+    partition_count: int
+    writable: bool
+    incarnation: str
+    """Names this handle among all that ever opened the log. Unique for ever."""
+
+    @abstractmethod
+    async def append(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append the sections in one group; an outcome for each, in order, given when its fate is known.
+
+        On ``Appended`` the section is durable (survives power loss) and counts. At most one section per
+        ``(partition, epoch)``. Calls are served one after the other. ``RecordTooLarge`` is raised for the whole call,
+        before anything is written; a log that failed raises :class:`LogFailed` likewise.
+        """
+
+    @abstractmethod
+    async def acquire(self, partition: int) -> Ownership:
+        """Take the partition as a new epoch; on return its begin is durable and this handle is the owner.
+
+        Raises: PartitionOwned: its owner lives (file: holds its lock and its heartbeat is younger than 10 s).
+        """
+
+    @abstractmethod
+    async def release(self, partition: int) -> None:
+        """Give the partition up, durably; others can take it at once. A partition not owned: does nothing."""
+
+    @abstractmethod
+    def owner(self, partition: int) -> Owner | None:
+        """Return who holds the partition now, or None if nobody ever did."""
+
+    @abstractmethod
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yield the counted records of a single-writer topic with ``start <= offset < stop``, in order of offset.
+
+        ``stop`` None: up to :meth:`end` as of the call. Raises: LogCorrupt at damage, after everything before it.
+        """
+
+    @abstractmethod
+    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+        """Return the records at these ascending offsets. Raises: LogError if one is not there."""
+
+    @abstractmethod
+    def end(self, topic: str, partition: int) -> Offset:
+        """Return the offset after the last counted record of a single-writer topic (0 when empty)."""
+
+    @abstractmethod
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+        """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
+
+    @abstractmethod
+    async def changed(self) -> None:
+        """Return once something may have been published, or an owner may have changed, since the last call returned.
+
+        The first call returns at once. One waiter at a time. Spurious returns are allowed; a missed change is not, nor
+        is a delay of more than a few milliseconds for what another process published.
+        """
+
+    @abstractmethod
+    def info(self) -> LogInfo:
+        """Return what ``log info`` shows."""
+
+    @abstractmethod
+    def verify(self) -> Iterator[Problem | SegmentInfo]:
+        """Check every published byte; yield each segment when done with it and each problem when met, in file order."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release every partition, finish the writer's segment, let go of the log. Idempotent."""

@@ -1,0 +1,32 @@
+"""Current state: where every workflow of a partition stands, by id (design §7). The same fold as the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gasoline_es.core.events import EventData
+from gasoline_es.core.state import Summary
+
+
+class CurrentState:
+    """Summaries by workflow id, in order of dispatch."""
+
+    def __init__(self) -> None:
+        self._summaries: dict[str, Summary] = {}
+
+    def apply(self, workflow_id: str, seq: int, time_us: int, data: EventData, ray_id: str, worker: str) -> Summary:
+        """Fold the next event of a workflow and return its summary."""
+        summary = self._summaries.get(workflow_id)
+        if summary is None:
+            summary = self._summaries[workflow_id] = Summary(workflow_id)
+        summary.apply(seq, time_us, data, ray_id, worker)
+        return summary
+
+    def get(self, workflow_id: str) -> Summary | None:
+        return self._summaries.get(workflow_id)
+
+    def __iter__(self) -> Iterator[Summary]:
+        return iter(self._summaries.values())
+
+    def __len__(self) -> int:
+        return len(self._summaries)

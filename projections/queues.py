@@ -1,0 +1,31 @@
+"""Signal queues: the signals each workflow has received and not yet taken, oldest first (semantics.md §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived
+
+
+class SignalQueues:
+    """Signal ids → names, by workflow id. Bodies stay in the log."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, str]] = {}
+
+    def apply(self, workflow_id: str, data: EventData) -> None:
+        match data:
+            case SignalReceived():
+                self._queues.setdefault(workflow_id, {})[data.signal_id] = data.name
+            case SignalConsumed() | SignalDiscarded():
+                queue = self._queues[workflow_id]
+                for signal_id in data.signal_ids:
+                    del queue[signal_id]
+                if not queue:
+                    del self._queues[workflow_id]
+            case _:
+                pass
+
+    def queued(self, workflow_id: str) -> Mapping[str, str]:
+        """Return a workflow's queued signals: id → name, oldest first."""
+        return self._queues.get(workflow_id, {})

@@ -1,0 +1,54 @@
+"""Tag index: the incomplete workflows of a name whose tags contain the given ones, oldest first (semantics.md §5, §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from gasoline_es.core.tags import matches
+
+
+_K = TypeVar("_K")
+
+
+class TagIndex:
+    """Incomplete workflows by name and by each of their tags. A completed workflow leaves it at once."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, tuple[str, Mapping[str, str]]] = {}
+        # Dictionaries keep the order of dispatch, so the first match is the oldest one.
+        self._by_name: dict[str, dict[str, None]] = {}
+        self._by_tag: dict[tuple[str, str, str], dict[str, None]] = {}
+
+    def put(self, workflow_id: str, name: str, tags: Mapping[str, str]) -> None:
+        """Add an incomplete workflow."""
+        self._tags[workflow_id] = (name, tags)
+        self._by_name.setdefault(name, {})[workflow_id] = None
+        for tag, value in tags.items():
+            self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
+
+    def remove(self, workflow_id: str) -> None:
+        """Take a completed workflow out. One that is not there: does nothing."""
+        name, tags = self._tags.pop(workflow_id, ("", {}))
+        if not name:
+            return
+        _discard(self._by_name, name, workflow_id)
+        for tag, value in tags.items():
+            _discard(self._by_tag, (name, tag, value), workflow_id)
+
+    def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
+        """Yield the ids of the incomplete workflows of this name whose tags contain ``tags``, oldest first."""
+        if not tags:
+            yield from self._by_name.get(name, ())
+            return
+        candidates = min((self._by_tag.get((name, tag, value), {}) for tag, value in tags.items()), key=len)
+        for workflow_id in candidates:
+            if matches(self._tags[workflow_id][1], tags):
+                yield workflow_id
+
+
+def _discard(index: dict[_K, dict[str, None]], key: _K, workflow_id: str) -> None:
+    ids = index[key]
+    del ids[workflow_id]
+    if not ids:
+        del index[key]

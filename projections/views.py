@@ -1,0 +1,81 @@
+"""All views of one partition, folded together from its events in order of offset (design §7).
+
+In memory until stores with checkpoints come; the log is read from its start by whoever needs them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gasoline_es.core.codec import decode
+from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowDispatched
+from gasoline_es.core.state import Summary
+from gasoline_es.log.port import Record
+from projections.current import CurrentState
+from projections.history import HistoryIndex
+from projections.queues import SignalQueues
+from projections.tags import TagIndex
+from projections.wake import WakeQueue
+
+
+class PartitionViews:
+    """What the engine and its clients ask of a partition's past. Only durable events ever reach it."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        """The offset of the next event to fold."""
+        self._current = CurrentState()
+        self._history = HistoryIndex()
+        self._tags = TagIndex()
+        self._wake = WakeQueue()
+        self._queues = SignalQueues()
+
+    def apply(
+        self, offset: int, workflow_id: str, seq: int, time_us: int, data: EventData, ray_id: str, worker: str
+    ) -> None:
+        """Fold the event at ``offset``."""
+        summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
+        self._history.apply(workflow_id, offset)
+        self._queues.apply(workflow_id, data)
+        self._wake.apply(summary)
+        if isinstance(data, WorkflowDispatched):
+            self._tags.put(workflow_id, data.name, data.tags)
+        elif isinstance(data, WorkflowCompleted):
+            self._tags.remove(workflow_id)
+        self.next_offset = offset + 1
+
+    def fold(self, records: Iterable[Record]) -> None:
+        """Fold events as they are read from the log, from :attr:`next_offset` on."""
+        for record in records:
+            if record.value is not None and record.offset is not None:
+                event = decode(record.value)
+                self.apply(
+                    record.offset, event.workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker
+                )
+
+    def summary(self, workflow_id: str) -> Summary | None:
+        return self._current.get(workflow_id)
+
+    def summaries(self) -> Iterator[Summary]:
+        """Yield all summaries in order of dispatch."""
+        return iter(self._current)
+
+    def offsets(self, workflow_id: str) -> Sequence[int]:
+        """Return the offsets of a workflow's events, ascending."""
+        return self._history.offsets(workflow_id)
+
+    def running(self) -> list[str]:
+        """Return the ids of the workflows that are to run now."""
+        return self._wake.running
+
+    def deadlines(self) -> Mapping[str, int]:
+        """Return when each sleeping workflow that has a deadline is due: id → microseconds UTC."""
+        return self._wake.deadlines
+
+    def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
+        """Yield the incomplete workflows of this name with these tags, oldest first."""
+        return self._tags.find(name, tags)
+
+    def queued(self, workflow_id: str) -> Mapping[str, str]:
+        """Return a workflow's queued signals: id → name, oldest first."""
+        return self._queues.queued(workflow_id)
