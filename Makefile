@@ -75,7 +75,7 @@ test: $(VENV)/.installed-dev
 	  printf '\n== %s\n' "$$name"; \
 	  "$$@" || failed="$$failed, $$name"; \
 	}; \
-	check 'ruff check' $(BIN)/ruff check --quiet .; \
+	check 'ruff check' $(BIN)/ruff check --quiet --output-format concise .; \
 	check 'ruff format' $(BIN)/ruff format --quiet --check .; \
 	check 'import-linter' $(BIN)/lint-imports --no-cache --no-logo; \
 	check 'pyright (strict)' $(BIN)/pyright; \

@@ -15,7 +15,7 @@ PINNED = {"gasoline_es": "public_names.txt", "projections": "public_names_projec
 
 
 def test_the_wheel_has_both_packages_typed_and_licensed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, ROOT]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
