@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from pydantic import ValidationError
+
 from gasoline_es.core.values import Codec, codec_for
 from gasoline_es.errors import DefinitionError
 
@@ -85,8 +87,9 @@ class ActivityContext:
         try:
             return model()
         except Exception as error:
+            problem = _fields(error) if isinstance(error, ValidationError) else str(error)
             raise DefinitionError(
-                f"activity {self.name}: the workflow has no state yet and {_shown(model)}() fails ({error}). Give "
+                f"activity {self.name}: the workflow has no state yet and {_shown(model)}() fails ({problem}). Give "
                 "every field of it a default."
             ) from error
 
@@ -99,6 +102,11 @@ class _Asked:
     codec: Codec[Any]
     value: Any
     encoded: bytes
+
+
+def _fields(error: ValidationError) -> str:
+    """Name the fields in one line: pydantic's own text takes three for each."""
+    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
 
 
 def _shown(model: Any) -> str:

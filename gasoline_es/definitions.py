@@ -58,28 +58,31 @@ class Definition(Generic[I, O]):
 
     kind: ClassVar[str]
 
-    __slots__ = ("__weakref__", "_fn", "_signature", "file", "line", "name")
+    __slots__ = ("__weakref__", "_fn", "_signature", "file", "input_codec", "line", "name", "output_codec", "parameter")
+
+    input_codec: Codec[Any]
+    """How inputs are kept. Raises: DefinitionError while the annotation cannot be resolved."""
+    output_codec: Codec[Any]
+    """How outputs are kept. Raises: DefinitionError while the annotation cannot be resolved."""
+    parameter: str
+    """What the function calls its input: where paths in messages begin, as ``order.items[3]``."""
 
     def __init__(self, fn: Callable[..., Any], name: str | None, frame: types.FrameType) -> None:
         self._fn = fn
         self.file, self.line = place_of(fn)
         self.name = _checked_name(self.kind, fn, name)
         self._signature = Signature(fn, describe(self.kind, fn, self.name), frame)
+        self.parameter = self._signature.parameter
 
-    @property
-    def input_codec(self) -> Codec[Any]:
-        """How inputs are kept. Raises: DefinitionError while the annotation cannot be resolved."""
-        return self._signature.codecs()[0]
+    if not TYPE_CHECKING:
 
-    @property
-    def output_codec(self) -> Codec[Any]:
-        """How outputs are kept. Raises: DefinitionError while the annotation cannot be resolved."""
-        return self._signature.codecs()[1]
-
-    @property
-    def parameter(self) -> str:
-        """What the function calls its input: where paths in messages begin, as ``order.items[3]``."""
-        return self._signature.parameter
+        def __getattr__(self, name: str) -> Any:
+            # Called while a slot is empty. The codecs are plain slots, because every step reads them, and are filled at
+            # first use, because the types a function names may be defined after it.
+            if name not in {"input_codec", "output_codec"}:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.input_codec, self.output_codec = self._signature.codecs()
+            return getattr(self, name)
 
     @property
     def what(self) -> str:
