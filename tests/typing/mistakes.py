@@ -1,0 +1,87 @@
+"""Mistakes that both checkers report, each with the codes on its line.
+
+The comments keep `make test` clean, and mypy refuses one that suppresses nothing; ``test_typing`` takes all of them out
+and holds both checkers to exactly these reports.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gasoline_es import ActivityContext, Signal, WorkflowContext, activity, workflow
+from tests.typing.inside import Cancelled, Order, Paid, Receipt, charge, fulfil, pack
+
+
+async def forgotten_await(ctx: WorkflowContext, order: Order, when: datetime) -> None:
+    ctx.activity(charge, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.sleep(1)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.sleep_until(when)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.listen(Paid)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.listen(Paid, timeout=1)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.listen_n(Paid, limit=1)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.v(2).sleep(1)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.removed("sleep")  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.check_version(2)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+
+
+async def wrong_input(ctx: WorkflowContext, order: Order) -> None:
+    await ctx.activity(charge, "order")  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    await ctx.activity(pack, Receipt(number=1))  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    await ctx.activity(charge)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def wrong_output(ctx: WorkflowContext, order: Order) -> str:
+    return await ctx.activity(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportReturnType]
+
+
+async def no_activity(ctx: WorkflowContext, order: Order) -> None:
+    await ctx.activity(fulfil, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.activity(charge.fn, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def called_directly(ctx: ActivityContext, order: Order) -> None:
+    await charge(ctx, order)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
+    pack(ctx, order)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
+
+
+async def not_narrowed(ctx: WorkflowContext) -> int:
+    either = await ctx.listen(Paid, Cancelled)
+    _ = either.amount  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+    timed = await ctx.listen(Paid, timeout=1)
+    return timed.amount  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+async def no_signal(ctx: WorkflowContext) -> None:
+    await ctx.listen(Order)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    await ctx.listen(Paid(amount=1))  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.listen()  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+async def both_times(ctx: WorkflowContext, when: datetime) -> None:
+    await ctx.listen(Paid, timeout=1, until=when)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.listen_n(Paid, limit=1, timeout=1, until=when)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.listen_n(Paid)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+async def unknown_kind(ctx: WorkflowContext) -> None:
+    await ctx.removed("actvity", "charge")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def wrong_definitions() -> None:
+    @workflow  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+    def not_async(ctx: WorkflowContext, order: Order) -> None: ...
+
+    @activity  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
+    async def with_the_wrong_context(ctx: WorkflowContext, order: Order) -> None: ...
+
+    @activity(retries=3)  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
+    async def unknown_setting(ctx: ActivityContext, order: Order) -> None: ...
+
+
+class Fields(Signal):
+    amount: int
+
+
+def wrong_body() -> None:
+    Fields(amount="nine")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Fields()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
