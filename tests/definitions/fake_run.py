@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 from uuid import UUID
 
+from gasoline_es.core.replay import Run
 from gasoline_es.core.steps import Step
 from gasoline_es.verbs import RunPort
 
@@ -57,4 +58,5 @@ def drive(body: Coroutine[Any, Any, Any], answers: list[Any]) -> tuple[list[Step
         value = answers[len(awaited) - 1]
 
 
-_: type[RunPort] = FakeRun  # it has the shape that contexts stand on
+# Both checkers hold the fake and the real driver to the shape that contexts stand on.
+ports: list[Callable[..., RunPort]] = [FakeRun, Run]
