@@ -18,11 +18,12 @@ class SignalQueues:
             case SignalReceived():
                 self._queues.setdefault(workflow_id, {})[data.signal_id] = data.name
             case SignalConsumed() | SignalDiscarded():
-                queue = self._queues[workflow_id]
+                # A workflow with an unreadable event may have consumed what this fold never saw.
+                queue = self._queues.get(workflow_id, {})
                 for signal_id in data.signal_ids:
-                    del queue[signal_id]
+                    queue.pop(signal_id, None)
                 if not queue:
-                    del self._queues[workflow_id]
+                    self._queues.pop(workflow_id, None)
             case _:
                 pass
 

@@ -74,12 +74,9 @@ def name_of(kind: type[Any]) -> str:
     """Name a type as users know it: ``int``, ``OrderLine``, ``io.TextIOWrapper``."""
     if kind is type(None):
         return "None"
+    name = kind.__qualname__.rpartition("<locals>.")[2]
     module = kind.__module__.removeprefix("_")
-    return kind.__qualname__ if module in ("builtins", "__main__") or "." in kind.__qualname__ else _short(kind, module)
-
-
-def _short(kind: type[Any], module: str) -> str:
-    return f"{module}.{kind.__qualname__}" if module in ("io", "datetime", "decimal", "thread") else kind.__qualname__
+    return f"{module}.{name}" if module in ("io", "thread") else name
 
 
 def kind_of(value: object) -> str:
@@ -186,17 +183,15 @@ def _length(given: Collection[Any], decoded: Collection[Any]) -> Difference | No
     return Difference(f"a {kind} of {len(given)} became one of {len(decoded)}", kind)
 
 
-def _sequence(given: Sequence[Any], decoded: Sequence[Any]) -> Difference | None:
+def _sequence(given: Sequence[object], decoded: Sequence[object]) -> Difference | None:
     if len(given) != len(decoded):
         return _length(given, decoded)
-    index = 0
-    for x, y in zip(given, decoded, strict=True):
+    for index, (x, y) in enumerate(zip(given, decoded, strict=True)):
         kind = type(x)
         if not (kind is type(y) and kind in _PLAIN and x == y):
             found = difference(x, y)
             if found is not None:
                 return found.under(f"[{index}]")
-        index += 1
     return None
 
 
@@ -263,68 +258,70 @@ def _defaultdict(given: defaultdict[Any, Any], decoded: defaultdict[Any, Any]) -
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
-def _fields_rule(names: tuple[str, ...]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Difference | None]:
-    """Compare the fields of two instances, given as mappings. On the hot path of every value."""
-    if not names:
-        return lambda have, got: None
-    # itemgetter of several names fetches them all in one call; of a single one it gives no tuple.
-    fetch = itemgetter(*names) if len(names) > 1 else lambda fields: (fields[names[0]],)
+def _instance_rule(kind: type[Any], names: tuple[str, ...], rest: Rule | None) -> Rule:
+    """Compare instances by their ``__dict__``: the fields first, then whatever else is there, then by ``rest``."""
+    count = len(names)
+    fetch = _fetcher(names)
 
-    def fields(have: Mapping[str, Any], got: Mapping[str, Any]) -> Difference | None:
+    def instance(given: Any, decoded: Any) -> Difference | None:
+        have, got = given.__dict__, decoded.__dict__
         try:
-            index = 0
-            for x, y in zip(fetch(have), fetch(got), strict=True):
-                kind = type(x)
-                if not (kind is type(y) and kind in _PLAIN and x == y):
-                    found = difference(x, y)
-                    if found is not None:
-                        return found.under(f".{names[index]}")
-                index += 1
-        except KeyError:  # an instance made without its validation may lack fields
-            return _named(have, got, names)
-        return None
+            for name, x, y in zip(names, fetch(have), fetch(got), strict=True):
+                known = type(x)  # pyright: ignore[reportUnknownVariableType] -- a field may hold anything
+                if known is type(y) and (
+                    (known in _PLAIN and x == y) or (known is float and x == y != 0.0 and x - x == 0.0)
+                ):
+                    continue  # the common case without a call; of floats, not the zeros and infinities
+                found = difference(x, y)
+                if found is not None:
+                    return found.under(f".{name}")
+        except KeyError:  # made without validation, or a dataclass's default that stands in the class
+            found = _named(_fetched(given, names), _fetched(decoded, names), names)
+            if found is not None:
+                return found
+            holds_more = True
+        else:
+            holds_more = len(have) != count or len(got) != count
+        if holds_more:
+            found = _named(have, got, _besides(kind, names, have, got))
+            if found is not None:
+                return found
+        return None if rest is None else rest(given, decoded)
 
-    return fields
+    return instance
+
+
+def _fetcher(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Give what fetches all the names from a mapping in one call. (itemgetter of one name gives no tuple.)"""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: tuple([fields[name] for name in names])
 
 
 def _model_rule(kind: type[BaseModel]) -> Rule:
-    names = tuple(kind.__pydantic_fields__)
-    count = len(names)
-    fields = _fields_rule(names)
+    keeps_more = bool(kind.__private_attributes__) or kind.model_config.get("extra") == "allow"
+    return _instance_rule(kind, tuple(kind.__pydantic_fields__), _model_rest if keeps_more else None)
 
-    def model(given: BaseModel, decoded: BaseModel) -> Difference | None:
-        have, got = given.__dict__, decoded.__dict__
-        found = fields(have, got)
-        if found is None and (len(have) != count or len(got) != count):
-            found = _named(have, got, _besides(kind, names, have, got))
-        if found is None and (given.__pydantic_extra__ or decoded.__pydantic_extra__):
-            have, got = given.__pydantic_extra__ or {}, decoded.__pydantic_extra__ or {}
-            found = _named(have, got, (*have, *got))
-        if found is None and (given.__pydantic_private__ or decoded.__pydantic_private__):
-            have, got = given.__pydantic_private__ or {}, decoded.__pydantic_private__ or {}
-            found = _named(have, got, (*have, *got))
-        return found
 
-    return model
+def _model_rest(given: BaseModel, decoded: BaseModel) -> Difference | None:
+    have, got = given.__pydantic_extra__ or {}, decoded.__pydantic_extra__ or {}
+    found = _named(have, got, (*have, *got))
+    if found is None:
+        have, got = given.__pydantic_private__ or {}, decoded.__pydantic_private__ or {}
+        found = _named(have, got, (*have, *got))
+    return found
 
 
 def _dataclass_rule(kind: type[Any]) -> Rule:
     names = tuple([each.name for each in dataclasses.fields(kind)])
-    count = len(names)
-    fields = _fields_rule(names)
+    if kind.__dictoffset__:
+        return _instance_rule(kind, names, None)
 
-    def record(given: Any, decoded: Any) -> Difference | None:
-        have, got = given.__dict__, decoded.__dict__
-        found = fields(have, got)
-        if found is None and (len(have) != count or len(got) != count):
-            found = _named(have, got, _besides(kind, names, have, got))
-        return found
+    return lambda given, decoded: _named(_fetched(given, names), _fetched(decoded, names), names)
 
-    def slotted(given: Any, decoded: Any) -> Difference | None:
-        have = {name: getattr(given, name, _MISSING) for name in names}
-        return fields(have, {name: getattr(decoded, name, _MISSING) for name in names})
 
-    return record if hasattr(kind, "__dict__") and kind.__dictoffset__ else slotted
+def _fetched(value: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name, _MISSING) for name in names}
 
 
 def _besides(
@@ -352,7 +349,7 @@ def _attributes(kind: type[Any], given: object, decoded: object) -> Difference |
 
 def _object_rule(kind: type[Any]) -> Rule:
     """Trust a type's own ``==`` if it has one; else compare what its instances hold."""
-    own_equality = kind.__eq__ is not object.__eq__
+    own_equality: bool = getattr(kind, "__eq__", None) is not object.__eq__
 
     def opaque(given: Any, decoded: Any) -> Difference | None:
         if given is decoded:

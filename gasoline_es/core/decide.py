@@ -14,6 +14,7 @@ from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.retry import backoff_us
+from gasoline_es.core.values import parse_json
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 
@@ -46,7 +47,7 @@ def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
         )
         return [dispatched], Reply(command.workflow_id, created=True)
     first = state.dispatched
-    if first is not None and first.input != command.input:
+    if first is not None and not _same_json(first.input, command.input):
         return [], Reply(
             error=KeyReused(
                 f"the key {command.key!r} belongs to workflow {command.workflow_id} of {first.name!r}, which was dispatched "
@@ -56,6 +57,11 @@ def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
             )
         )
     return [], Reply(command.workflow_id)
+
+
+def _same_json(one: bytes, other: bytes) -> bool:
+    # What was read back from the log is rendered anew: 1e22 and 1E+22 are the same input.
+    return one == other or parse_json(one) == parse_json(other)
 
 
 def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-import logging
 import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,8 +22,6 @@ from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import Step
 from gasoline_es.errors import ActivityFailed, GasolineError, StepMisused
-
-_log = logging.getLogger(__name__)
 
 CLOSED_STEPS_MAX = 1_000
 """A body that goes on asking for steps after it was closed is left behind after so many."""
@@ -68,6 +65,7 @@ class Run:
         "_steps",
         "_violation",
         "closed",
+        "complaints",
         "end",
         "state",
     )
@@ -76,6 +74,8 @@ class Run:
         self.state = state
         self.end: Returned | Died | None = None
         self.closed = False
+        self.complaints: list[str] = []
+        """What an operator should hear about how the body was closed; the core itself never logs."""
         self._branch = Branch(state, record, (), 1, state.summary.created_us)
         self._context = contextvars.Context()
         self._coroutine: Coroutine[Any, Any, Any] | None = None
@@ -227,7 +227,10 @@ class Run:
             self._close(coroutine)
         self._drop_steps()
         if self._closed_steps:
-            self._warn("a workflow body went on after it was taken out of memory; its steps were refused")
+            self.complaints.append(
+                f"the body went on after it was taken out of memory: {self._closed_steps} of its steps were refused. It "
+                f"must have swallowed the close, with a bare `except:` or an `except BaseException:`"
+            )
 
     def _close(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -237,7 +240,7 @@ class Run:
             pass  # a step in a `finally` or after a swallowed close was refused and the body let go: as it should be
         except BaseException as error:
             _left_behind.append(coroutine)
-            self._warn(f"a workflow body did not let go when it was taken out of memory: {error!r}")
+            self.complaints.append(f"the body did not let go when it was taken out of memory: {error!r}")
 
     def _refuse_closed(self, step: Step) -> None:
         self._closed_steps += 1
@@ -248,10 +251,6 @@ class Run:
             # The close then ends with "coroutine ignored GeneratorExit", and the body is left behind.
             return
         raise _Closed(f"this run is closed: `ctx.{step.verb}(…)` is refused")
-
-    def _warn(self, message: str) -> None:
-        extra = {"workflow_id": self.workflow_id, "workflow": self.workflow_name, "steps_refused": self._closed_steps}
-        _log.warning(message, extra=extra)
 
     # --- steps that were made and not awaited -------------------------------------------------------------------------
 

@@ -123,6 +123,8 @@ class WorkflowState:
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
         """Fold the next event."""
         self.summary.apply(seq, time_us, data, ray_id, worker)
+        if self.summary.status == "unreadable":
+            return
         match data:
             case ev.ActivityCompleted():
                 entry = self._activity(data, time_us)

@@ -1,0 +1,437 @@
+"""What one calls outside a workflow: dispatch, signal, ask (api.md, "Outside")."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from gasoline_es.core.codec import decode
+from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
+from gasoline_es.core.decide import not_found
+from gasoline_es.core.durations import duration_us, to_datetime
+from gasoline_es.core.events import ErrorInfo, Event
+from gasoline_es.core.guard import check_outside_body
+from gasoline_es.core.ids import (
+    check_caller_id,
+    check_name,
+    check_workflow_id,
+    new_workflow_id,
+    unique_slot,
+    workflow_id_from_key,
+)
+from gasoline_es.core.state import Status, Summary, WorkflowState
+from gasoline_es.core.tags import Tags, canonical, check_tags
+from gasoline_es.core.values import parse_json
+from gasoline_es.definitions import Workflow
+from gasoline_es.errors import (
+    DefinitionError,
+    LogReadOnly,
+    WorkflowFailed,
+    WorkflowNotFound,
+)
+from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.runtime.calls import Calls
+from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.partition import LINE_BYTES_SPARE, fold, too_large
+from gasoline_es.signals import Signal, signal_codec
+
+I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
+O = TypeVar("O")  # noqa: E741
+AnyWorkflow = Workflow[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """Where a workflow stands. Payloads are plain JSON values; ``handle.output()`` gives the declared type.
+
+    From ``list`` the payloads (``input``, ``output``, ``state``) are None unless asked for. ``waiting_for`` and
+    ``waiting_until`` are set while it sleeps. Times are aware datetimes in UTC.
+    """
+
+    id: str
+    name: str
+    status: Status
+    tags: dict[str, str]
+    input: Any
+    output: Any
+    state: Any
+    error: ErrorInfo | None
+    created: datetime
+    completed: datetime | None
+    ray_id: str
+    waiting_for: str | None
+    waiting_until: datetime | None
+    queued: dict[str, str]
+    partition: int
+    worker: str
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTo:
+    """A signal and where it goes, for ``signal_many``. ``id``: the caller's own, so that a repeat is recognised."""
+
+    signal: Signal
+    to: str
+    id: str | None = None
+
+
+class WorkflowHandle(Generic[O]):
+    """A workflow by id, with the type of its output. Making one asks nothing: WorkflowNotFound comes at first use."""
+
+    __slots__ = ("_client", "_definition", "id")
+
+    def __init__(self, client: Client, workflow_id: str, definition: Workflow[Any, O]) -> None:
+        self.id = workflow_id
+        self._client = client
+        self._definition = definition
+
+    def __repr__(self) -> str:
+        return f"<workflow {self._definition.name} {self.id}>"
+
+    async def output(self, timeout: float | timedelta | None = None) -> O:
+        """Wait until the workflow has completed; return its output.
+
+        Raises: WorkflowFailed: it is dead (waking it may mend that). TimeoutError: not within ``timeout`` seconds.
+            WorkflowNotFound.
+        """
+        return self._definition.output_codec.decode(await self._client._output(self.id, timeout))  # pyright: ignore[reportPrivateUsage]
+
+    async def signal(self, signal: Signal, *, id: str | None = None) -> str:
+        """Send a signal; returns its id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
+
+        Raises: WorkflowNotFound: no such workflow, or it is complete. RecordTooLarge, NotSerializable: nothing is sent.
+        """
+        return await self._client.signal(signal, to=self.id, id=id)
+
+    async def get(self) -> WorkflowInfo:
+        """Return where it stands. Raises: WorkflowNotFound."""
+        return await self._client.get(self.id)
+
+    async def history(self) -> builtins.list[Event]:
+        """Return all its events in order. Raises: WorkflowNotFound."""
+        return await self._client.history(self.id)
+
+    async def wake(self) -> None:
+        """Run it again: a dead workflow replays what is recorded and goes on from there. Raises: WorkflowNotFound."""
+        await self._client.wake(self.id)
+
+
+class Client:
+    """The verbs of a log opened for one namespace. Calls are decided in the order they are made, also under gather."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._calls = Calls(node)
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    async def dispatch(
+        self,
+        workflow: Workflow[I, O],
+        input: I,
+        *,
+        tags: Tags | None = None,
+        unique: bool = False,
+        key: str | None = None,
+        ray_id: str | None = None,
+    ) -> WorkflowHandle[O]:
+        """Start a workflow; it is durable on return.
+
+        ``unique``: if an incomplete workflow of this name has all these tags, its handle is returned instead.
+        ``key``: the caller's own name for this one workflow: the same key with the same input gives the same workflow,
+        complete or not, so a call can be repeated safely.
+
+        Raises: NotSerializable, InvalidTags, RecordTooLarge, ValueError (an unusable key): nothing is recorded.
+            KeyReused: the key belongs to another input. NoOwner, LogError: see there.
+        """
+        self._writable("dispatch", "`ctx.dispatch(…)`, or dispatch from outside")
+        if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
+            raise DefinitionError(f"dispatch takes a workflow made by @workflow, not {workflow!r}")
+        if unique and key is not None:
+            raise ValueError("give `unique` or `key`, not both: a key already makes the workflow one of a kind")
+        canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
+        payload, _ = workflow.input_codec.roundtrip(input, "input")
+        _check_size("the input", payload, canonical(canonical_tags).encode())
+        if ray_id is not None:
+            check_workflow_id(ray_id)
+        if unique:
+            found = await self._find(workflow.name, canonical_tags)
+            if found is not None:
+                return WorkflowHandle(self, found, workflow)
+        workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
+        command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
+        reply = await self._decide(command)
+        return WorkflowHandle(self, reply.id, workflow)
+
+    def _new_id(self, name: str, tags: dict[str, str], unique: bool, key: str | None) -> str:
+        if key is not None:
+            return workflow_id_from_key(self._node.log.namespace, name, check_caller_id("key", key))
+        slot = unique_slot(name, canonical(tags)) if unique else None
+        return new_workflow_id(self._node.clock.now_us(), os.urandom(8), slot)
+
+    # --- signals ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def signal(self, signal: Signal, *, to: str, id: str | None = None) -> str: ...
+    @overload
+    async def signal(
+        self, signal: Signal, workflow: AnyWorkflow, *, tags: Tags | None = None, id: str | None = None,
+        graceful_not_found: Literal[False] = False,
+    ) -> str: ...
+    @overload
+    async def signal(
+        self, signal: Signal, workflow: AnyWorkflow, *, tags: Tags | None = None, id: str | None = None,
+        graceful_not_found: bool,
+    ) -> str | None: ...
+    async def signal(
+        self,
+        signal: Signal,
+        workflow: AnyWorkflow | None = None,
+        *,
+        to: str | None = None,
+        tags: Tags | None = None,
+        id: str | None = None,
+        graceful_not_found: bool = False,
+    ) -> str | None:
+        """Send a signal to a workflow by id (``to=``), or to the oldest incomplete one of a name with these tags.
+
+        Returns the signal's id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
+
+        Raises: ValueError: both ways of addressing were used, or none. WorkflowNotFound: none such; with
+            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent.
+        """
+        self._writable("signal", "`ctx.signal(…)`, or signal from outside")
+        if (to is None) == (workflow is None) or (to is not None and tags is not None):
+            raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
+        if to is not None:
+            return (await self._decide(self._signal_command(signal, to, id))).id
+        assert workflow is not None
+        name = check_name("workflow", workflow.name)
+        wanted = check_tags(tags, f"signal to {name!r}")
+        passed: set[str] = set()
+        while (found := await self._find(name, wanted, passed)) is not None:
+            try:
+                return (await self._decide(self._signal_command(signal, found, id))).id
+            except WorkflowNotFound:
+                passed.add(found)  # it completed between the look-up and the send: the next one is the first now
+        if graceful_not_found:
+            return None
+        raise WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
+
+    async def signal_many(self, signals: Iterable[SignalTo]) -> builtins.list[str]:
+        """Send many signals, in order, in one append; returns their ids once all are durable.
+
+        All are checked before any is sent. Raises: like ``signal``, for the first that fails; the others are sent.
+        """
+        self._writable("signal_many", "`ctx.signal(…)`, or signal from outside")
+        commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
+        replies = await self._calls.decide_many(commands)
+        return [_raised(reply).id for reply in replies]
+
+    def _signal_command(self, signal: Signal, to: str, caller_id: str | None) -> SendSignal:
+        if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
+            raise DefinitionError(f"a signal is an instance of a class derived from Signal, not {signal!r}")
+        kind = type(signal)
+        body, _ = signal_codec(kind).roundtrip(signal, kind.__signal_name__)
+        _check_size(f"signal {kind.__signal_name__!r}", body)
+        check_workflow_id(to)
+        if caller_id is not None:
+            check_caller_id("signal id", caller_id)
+        signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), os.urandom(8))
+        return SendSignal(to, signal_id, kind.__signal_name__, body, caller_id is not None)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def handle(self, workflow_id: str, workflow: Workflow[Any, O]) -> WorkflowHandle[O]:
+        """Return a handle for an id. Whether there is such a workflow shows at first use."""
+        return WorkflowHandle(self, workflow_id, workflow)
+
+    async def find(self, workflow: Workflow[Any, O], *, tags: Tags | None = None) -> WorkflowHandle[O] | None:
+        """Return the oldest incomplete workflow of this name whose tags contain ``tags``, or None."""
+        self._outside("find")
+        found = await self._find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
+        return None if found is None else WorkflowHandle(self, found, workflow)
+
+    async def get(self, workflow_id: str) -> WorkflowInfo:
+        """Return where a workflow stands, as of what is durable. Raises: WorkflowNotFound."""
+        self._outside("get")
+        index = self._index(workflow_id)
+        summary = await self._summary(index, workflow_id)
+        return self._info(summary, index, await self._state(index, workflow_id))
+
+    async def history(self, workflow_id: str) -> builtins.list[Event]:
+        """Return a workflow's events in order. Raises: WorkflowNotFound."""
+        self._outside("history")
+        index = self._index(workflow_id)
+        await self._summary(index, workflow_id)
+        offsets = (await self._node.views(index)).offsets(workflow_id)
+        records = self._node.log.read_at(self._node.topics.events, index, offsets)
+        return [decode(record.value) for record in records if record.value is not None]
+
+    async def list(
+        self,
+        *,
+        name: str | None = None,
+        tags: Tags | None = None,
+        status: Status | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        payloads: bool = False,
+    ) -> AsyncIterator[WorkflowInfo]:
+        """Yield workflows in order of creation that match all that is given.
+
+        ``error``: a part of the error's text. ``since``: created at or after it. ``payloads``: also read the inputs,
+        outputs and states, which costs a read of each history.
+        """
+        self._outside("list")
+        wanted = check_tags(tags, "list")
+        since_us = None if since is None else _since_us(since)
+        found: builtins.list[tuple[int, str, int, Summary]] = []
+        for index in range(self._node.log.partition_count):
+            for summary in (await self._node.views(index)).summaries():
+                if (
+                    (name is None or summary.name == name)
+                    and (status is None or summary.status == status)
+                    and (since_us is None or summary.created_us >= since_us)
+                    and (error is None or (summary.error is not None and error in str(summary.error)))
+                    and wanted.items() <= summary.tags.items()
+                ):
+                    found.append((summary.created_us, summary.id, index, summary))
+        found.sort(key=lambda entry: entry[:2])
+        for _, workflow_id, index, summary in found:
+            state = await self._state(index, workflow_id) if payloads else None
+            yield self._info(summary, index, state)
+
+    async def wake(self, workflow_id: str) -> None:
+        """Run a workflow again: a dead one replays what is recorded. A running or complete one is left alone.
+
+        Raises: WorkflowNotFound.
+        """
+        self._writable("wake", "an operator's call")
+        await self._decide(Wake(check_workflow_id(workflow_id), by=f"client {self._node.log.incarnation}"))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _output(self, workflow_id: str, timeout: float | timedelta | None) -> bytes:
+        self._outside("output")
+        limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
+        node, index = self._node, self._index(workflow_id)
+        event = node.watch(workflow_id)
+        unsubscribe = node.on_change(event.set)
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    event.clear()
+                    node.check()
+                    summary = await self._summary(index, workflow_id)
+                    if summary.status == "complete":
+                        state = await self._state(index, workflow_id)
+                        assert state.output is not None
+                        return state.output
+                    if summary.status in ("dead", "unreadable"):
+                        raise WorkflowFailed(
+                            f"workflow {summary.name!r} {workflow_id} is {summary.status}: {summary.error}",
+                            workflow_id=workflow_id,
+                            workflow=summary.name,
+                            error=summary.error,
+                        )
+                    await event.wait()
+        finally:
+            unsubscribe()
+            node.unwatch(workflow_id, event)
+
+    async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
+        return _raised(await self._calls.decide(command))
+
+    async def _find(self, name: str, tags: dict[str, str], passed: Iterable[str] = ()) -> str | None:
+        """Return the oldest incomplete match over all partitions."""
+        best: Summary | None = None
+        for index in range(self._node.log.partition_count):
+            views = await self._node.views(index)
+            for workflow_id in views.find(name, tags):
+                summary = views.summary(workflow_id)
+                if workflow_id in passed or summary is None:
+                    continue
+                if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
+                    best = summary
+                break
+        return None if best is None else best.id
+
+    def _index(self, workflow_id: str) -> int:
+        return self._node.index_of(check_workflow_id(workflow_id))
+
+    async def _summary(self, index: int, workflow_id: str) -> Summary:
+        summary = (await self._node.views(index)).summary(workflow_id)
+        if summary is None:
+            raise not_found(workflow_id)
+        return summary
+
+    async def _state(self, index: int, workflow_id: str) -> WorkflowState:
+        offsets = (await self._node.views(index)).offsets(workflow_id)
+        return fold(workflow_id, self._node.log, self._node.topics.events, index, offsets)
+
+    def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:
+        waiting = summary.waiting
+        given = state.dispatched.input if state is not None and state.dispatched is not None else b"null"
+        return WorkflowInfo(
+            id=summary.id,
+            name=summary.name,
+            status=summary.status,
+            tags=dict(summary.tags),
+            input=parse_json(given),
+            output=parse_json(state.output) if state is not None and state.output is not None else None,
+            state=parse_json(state.document) if state is not None else None,
+            error=summary.error,
+            created=to_datetime(summary.created_us),
+            completed=to_datetime(summary.completed_us) if summary.completed_us is not None else None,
+            ray_id=summary.ray_id,
+            waiting_for=None if waiting is None else _waiting_for(waiting.signals, waiting.retry),
+            waiting_until=to_datetime(waiting.deadline_us) if waiting and waiting.deadline_us is not None else None,
+            queued={queued.id: queued.name for queued in state.queue.values()} if state is not None else {},
+            partition=index,
+            worker=summary.worker,
+            events=summary.seq,
+        )
+
+    def _outside(self, verb: str) -> None:
+        check_outside_body(f"`gasoline.{verb}(…)` belongs into an activity, or outside the workflow")
+
+    def _writable(self, verb: str, instead: str) -> None:
+        check_outside_body(f"instead of `gasoline.{verb}(…)` use {instead}, or call it in an activity")
+        self._node.check()
+        if not self._node.log.writable:
+            raise LogReadOnly(f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}")
+
+
+def _raised(reply: Reply) -> Reply:
+    if reply.error is not None:
+        raise reply.error
+    return reply
+
+
+def _waiting_for(signals: Sequence[str], retry: bool) -> str:
+    if signals:
+        return f"signal {' or '.join(signals)}"
+    return "retry" if retry else "time"
+
+
+def _since_us(since: datetime) -> int:
+    if since.tzinfo is None:
+        raise ValueError(f"since={since!r} has no time zone: write datetime(…, tzinfo=UTC)")
+    return (since.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _check_size(what: str, *parts: bytes) -> None:
+    """Refuse at the call what could not be recorded. Raises: RecordTooLarge."""
+    size = sum(len(part) for part in parts)
+    if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
+        raise too_large(what, size)
+
+
+__all__ = ["Client", "SignalTo", "WorkflowHandle", "WorkflowInfo"]

@@ -1,0 +1,117 @@
+"""Puts it together: opens a log, and wires client, worker and projections to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+from gasoline_es.client import Client
+from gasoline_es.clock import Clock, SystemClock
+from gasoline_es.definitions import Workflow
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Log
+from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Worker
+from projections.views import PartitionViews
+
+
+class Gasoline(Client):
+    """A log opened for one namespace: ``async with Gasoline.open("file:./data") as gasoline``."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+
+    @staticmethod
+    def open(
+        url: str,
+        *,
+        namespace: str = "default",
+        partitions: int | None = None,
+        readonly: bool = False,
+        clock: Clock | None = None,
+    ) -> AbstractAsyncContextManager[Gasoline]:
+        """Open a log: ``file:<directory>``, ``memory:`` (private) or ``memory:<name>`` (shared in this process).
+
+        ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace.
+
+        Raises on entering: LogCorrupt: the log is damaged and takes no writes (``readonly=True`` still opens it).
+            LogError: it cannot be opened, or has another number of partitions.
+        """
+        return _Opening(url, namespace, partitions, readonly, clock or SystemClock())
+
+    @property
+    def log(self) -> Log:
+        """The log underneath, for tools that look at records."""
+        return self._node.log
+
+    def worker(
+        self,
+        workflows: Iterable[Workflow[Any, Any]],
+        *,
+        max_concurrency: int = MAX_CONCURRENCY,
+        evict_after: float = EVICT_AFTER_S,
+        stop_limit: float = STOP_LIMIT_S,
+    ) -> Worker:
+        """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
+
+        ``max_concurrency``: so many attempts of activities at a time. ``evict_after``: seconds a workflow waits in memory
+        before it leaves it. ``stop_limit``: seconds that running activities get when the block ends.
+
+        Raises: DefinitionError: two definitions share a name, or this process already runs a worker.
+        """
+        return Worker(
+            self._node,
+            workflows,
+            max_concurrency=max_concurrency,
+            evict_after_s=evict_after,
+            stop_limit_s=stop_limit,
+        )
+
+    async def run_worker(
+        self,
+        workflows: Iterable[Workflow[Any, Any]],
+        *,
+        max_concurrency: int = MAX_CONCURRENCY,
+        evict_after: float = EVICT_AFTER_S,
+        stop_limit: float = STOP_LIMIT_S,
+    ) -> None:
+        """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
+
+        Raises: LogFailed: the log failed in this process.
+        """
+        worker = self.worker(
+            workflows, max_concurrency=max_concurrency, evict_after=evict_after, stop_limit=stop_limit
+        )
+        await worker.run()
+
+
+class _Opening:
+    """What ``Gasoline.open`` returns: opens on entering, closes on leaving."""
+
+    def __init__(self, url: str, namespace: str, partitions: int | None, readonly: bool, clock: Clock) -> None:
+        self._url = url
+        self._namespace = namespace
+        self._partitions = partitions
+        self._readonly = readonly
+        self._clock = clock
+        self._node: Node | None = None
+
+    async def __aenter__(self) -> Gasoline:
+        log = await open_log(
+            self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly
+        )
+        self._node = Node(log, self._clock, PartitionViews)
+        self._node.start()
+        return Gasoline(self._node)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        node, self._node = self._node, None
+        if node is not None:
+            await node.close()
+
+
+__all__ = ["Gasoline"]

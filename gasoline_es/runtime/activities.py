@@ -1,0 +1,256 @@
+"""Runs attempts of activities: ``async def`` as tasks, ``def`` in threads, each under its timeout (semantics.md §4).
+
+A runner decides nothing and records nothing. It keeps the outcome of an attempt until the engine says it is durable, so
+that an append that failed for want of space costs no second execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gasoline_es.activity_context import ActivityContext
+from gasoline_es.clock import Clock
+from gasoline_es.core.branch import WaitActivity
+from gasoline_es.core.decide import AttemptFailed
+from gasoline_es.core.durations import to_datetime
+from gasoline_es.core.events import ErrorInfo
+from gasoline_es.core.location import Location, format_location
+from gasoline_es.core.replay import error_info
+from gasoline_es.core.state import Summary
+from gasoline_es.definitions import Activity
+from gasoline_es.errors import DefinitionError, NotRetryable, RecordTooLarge
+from gasoline_es.core.values import codec_for
+from gasoline_es.runtime.threads import DaemonThreads
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, Location]
+"""Names an attempt's place: workflow id and location."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """``output`` as JSON; ``document`` the workflow's new state, where the attempt changed it."""
+
+    output: bytes
+    document: bytes | None
+
+
+Outcome = Succeeded | AttemptFailed
+
+
+class Attempt:
+    """One attempt of one activity, from its start until its outcome is durable."""
+
+    __slots__ = ("context", "definition", "input", "key", "number", "outcome", "started_us", "task", "timer", "timeout_us", "wait")
+
+    def __init__(self, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int) -> None:
+        step = wait.step
+        self.key = key
+        self.wait = wait
+        self.number = wait.attempt
+        self.definition: Activity[Any, Any] = step.definition
+        self.input = step.input
+        self.timeout_us = step.timeout_us
+        self.context = context
+        self.started_us = started_us
+        self.task: asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.outcome: Outcome | None = None
+
+
+class ActivityRunner:
+    """Runs at most ``max_concurrency`` attempts at a time; the others wait their turn, in order."""
+
+    def __init__(self, clock: Clock, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
+        self._clock = clock
+        self._max = max_concurrency
+        self._finished = finished
+        self._attempts: dict[Key, Attempt] = {}
+        self._waiting: deque[Attempt] = deque()
+        self._running = 0
+        self._threads = DaemonThreads()
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self.stopping = False
+
+    @property
+    def running(self) -> int:
+        """How many attempts run right now."""
+        return self._running
+
+    def start(self, summary: Summary, document: bytes, wait: WaitActivity) -> None:
+        """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
+        key = (summary.id, wait.location)
+        known = self._attempts.get(key)
+        if known is not None and known.number == wait.attempt:
+            if known.outcome is not None:
+                known.wait = wait
+                self._finished(known)
+            return
+        if self.stopping:
+            return
+        now_us = self._clock.now_us()
+        context = ActivityContext(
+            workflow_id=summary.id,
+            workflow_name=summary.name,
+            name=wait.step.name,
+            ray_id=summary.ray_id,
+            attempt=wait.attempt,
+            first_attempt_at=to_datetime(wait.first_started_us or now_us),
+            attempt_at=to_datetime(now_us),
+            location=format_location(wait.location),
+            state_json=document,
+        )
+        attempt = self._attempts[key] = Attempt(key, wait, context, now_us)
+        if self._running < self._max:
+            self._launch(attempt)
+        else:
+            self._waiting.append(attempt)
+
+    def holds(self, key: Key) -> bool:
+        """Whether an attempt runs there, or its outcome is not durable yet."""
+        return key in self._attempts
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt's outcome is durable, or no longer wanted."""
+        if self._attempts.get(attempt.key) is attempt:
+            del self._attempts[attempt.key]
+
+    def abandon(self, wanted: Callable[[str], bool]) -> None:
+        """Give up the attempts of workflows that this process no longer owns."""
+        for attempt in list(self._attempts.values()):
+            if not wanted(attempt.key[0]):
+                self.forget(attempt)
+                if attempt.outcome is None:
+                    self._give_up(attempt)
+
+    async def drain(self, limit_s: float) -> int:
+        """Start nothing more, wait for what runs up to the limit, give up the rest. Returns how many were given up."""
+        self.stopping = True
+        for attempt in self._waiting:
+            self.forget(attempt)
+        self._waiting.clear()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            pass
+        running = [attempt for attempt in self._attempts.values() if attempt.outcome is None]
+        for attempt in running:
+            self.forget(attempt)
+            self._give_up(attempt)
+        return len(running)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.close()
+
+    # --- one attempt --------------------------------------------------------------------------------------------------
+
+    def _launch(self, attempt: Attempt) -> None:
+        self._running += 1
+        self._idle.clear()
+        loop = asyncio.get_running_loop()
+        attempt.timer = loop.call_later(attempt.timeout_us / 1e6, self._timed_out, attempt)
+        if attempt.definition.is_async:
+            attempt.task = loop.create_task(self._run_async(attempt))
+        else:
+            attempt.task = self._threads.submit(partial(_call, attempt))
+            attempt.task.add_done_callback(partial(self._thread_done, attempt))
+
+    async def _run_async(self, attempt: Attempt) -> None:
+        try:
+            definition = attempt.definition
+            value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.input))
+            outcome: Outcome = _succeeded(attempt, value)
+        except asyncio.CancelledError as error:
+            if attempt.outcome is not None or self._attempts.get(attempt.key) is not attempt:
+                raise  # timed out or given up: somebody has decided already
+            outcome = AttemptFailed(error_info(error))  # it cancelled itself: a failure like any other
+        except (KeyboardInterrupt, SystemExit) as error:
+            outcome = AttemptFailed(error_info(error))
+        except BaseException as error:
+            outcome = _failed(error)
+        self._settle(attempt, outcome)
+
+    def _thread_done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._settle(attempt, future.result())
+        else:
+            self._settle(attempt, _failed(error))
+
+    def _timed_out(self, attempt: Attempt) -> None:
+        """The attempt is over now, whatever its code goes on doing: a late result is dropped (required case B16)."""
+        seconds = attempt.timeout_us / 1e6
+        error = ErrorInfo("TimeoutError", f"attempt {attempt.number} took longer than its timeout of {seconds:g} s")
+        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.retry_on_timeout))
+        self._cancel(attempt)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
+        if attempt.outcome is not None or self._attempts.get(attempt.key) is not attempt:
+            return
+        attempt.outcome = outcome
+        self._ended(attempt)
+        self._finished(attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        if attempt.timer is not None:
+            self._ended(attempt)
+            self._cancel(attempt)
+
+    def _cancel(self, attempt: Attempt) -> None:
+        attempt.context._cancel()  # pyright: ignore[reportPrivateUsage] -- made for the runtime
+        if attempt.task is not None:
+            attempt.task.cancel()
+
+    def _ended(self, attempt: Attempt) -> None:
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+            attempt.timer = None
+        self._running -= 1
+        if self._waiting and not self.stopping:
+            self._launch(self._waiting.popleft())
+        if self._running == 0:
+            self._idle.set()
+
+
+def _call(attempt: Attempt) -> Outcome:
+    """Run a ``def`` activity, in its thread."""
+    definition = attempt.definition
+    try:
+        value = definition.fn(attempt.context, definition.input_codec.decode(attempt.input))
+        return _succeeded(attempt, value)
+    except BaseException as error:
+        return _failed(error)
+
+
+def _succeeded(attempt: Attempt, value: Any) -> Succeeded:
+    output, _ = attempt.definition.output_codec.roundtrip(value, "output")
+    return Succeeded(output, attempt.context.changed_state())
+
+
+def _failed(error: BaseException) -> AttemptFailed:
+    info = error_info(error)
+    if isinstance(error, NotRetryable):
+        return AttemptFailed(_with_details(info, error), final=True)
+    # A mistake in the code, or a result beyond the record limit, is not mended by trying again.
+    return AttemptFailed(info, final=isinstance(error, (DefinitionError, RecordTooLarge)))
+
+
+def _with_details(info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
+    try:
+        details = codec_for(Any, "details of NotRetryable").encode(list(error.args), "details")
+    except Exception:  # the details cannot be kept: the message still is
+        _log.warning("details of an error could not be kept", extra={"error": repr(error)})
+        return info
+    return ErrorInfo(info.type, info.message, info.traceback, details)

@@ -1,0 +1,105 @@
+"""Group commit: one append at a time for all partitions of this process; what arrives meanwhile goes into the next.
+
+There is no delay to gather more: an idle log takes the first section at once, a busy one gathers by being busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gasoline_es.errors import GasolineError, LogError, LogFailed
+from gasoline_es.log.port import Log, Outcome, Section
+from gasoline_es.runtime.batch import Batch
+
+_log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Something with a section for the next append: an owned partition, or the process's outgoing commands."""
+
+    def take(self) -> tuple[Section, Batch] | None:
+        """Hand over what is to be appended now, if anything."""
+
+    def settled(self, batch: Batch, outcome: Outcome) -> None:
+        """Learn the fate of a batch that was taken."""
+
+
+class Appender:
+    """Appends the sections of all sources that asked for it."""
+
+    def __init__(self, log: Log, failed: Callable[[LogError], None]) -> None:
+        self._log = log
+        self._failed = failed
+        self._dirty: dict[Source, None] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+        self._busy = False
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="gasoline-appender")
+
+    def ask(self, source: Source) -> None:
+        """See that the source's section is in the next append."""
+        self._dirty[source] = None
+        self._idle.clear()
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Wait until nothing is left to append."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Append what is left, then stop."""
+        if self._task is None:
+            return
+        if not self._task.done():
+            await self.flush()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                while self._dirty:
+                    await self._append_once()
+            except Exception as error:
+                # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
+                _log.exception("the appender broke")
+                self._failed(LogFailed(f"the appender broke: {error!r}"))
+                return
+            self._idle.set()
+
+    async def _append_once(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        taken: list[tuple[Source, Section, Batch]] = []
+        for source in dirty:
+            handed = source.take()
+            if handed is not None:
+                taken.append((source, *handed))
+        if not taken:
+            return
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await self._log.append([section for _, section, _ in taken])
+        except LogError as error:
+            outcomes = [error] * len(taken)
+        except GasolineError as error:
+            outcomes = [LogFailed(f"the append was refused as a whole: {error}")] * len(taken)
+        except OSError as error:
+            outcomes = [LogFailed(f"the append failed: {error}")] * len(taken)
+        for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
+            source.settled(batch, outcome)
+        for outcome in outcomes:
+            if isinstance(outcome, LogFailed):
+                self._failed(outcome)
+                break
+
+

@@ -1,0 +1,308 @@
+"""Drives the bodies of the workflows a worker has registered, in the partitions its process owns (design §3, §5).
+
+One *turn* resumes a body as far as what is durable lets it go, records what it decided, and arranges for what it waits
+for: an activity to run, a deadline to pass, a signal to come. A body that waits long leaves memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from typing import Any, Protocol, assert_never
+
+from gasoline_es.clock import Clock
+from gasoline_es.context import WorkflowContext
+from gasoline_es.core import events as ev
+from gasoline_es.core.branch import WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
+from gasoline_es.core.replay import Died, Returned, Run, error_info
+from gasoline_es.definitions import Workflow
+from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, LogError, RecordTooLarge
+from gasoline_es.registry import Registry
+from gasoline_es.runtime.activities import ActivityRunner, Attempt, Succeeded
+from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.timers import Timers
+
+_log = logging.getLogger(__name__)
+
+
+class Home(Protocol):
+    """Where the driver finds partitions."""
+
+    def partition_of(self, workflow_id: str) -> Partition | None:
+        """Return the partition of a workflow if this process owns it."""
+
+
+class Driver:
+    """The bodies of one worker. ``partition_of`` finds the owned partition of a workflow id, if it is ours."""
+
+    def __init__(self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home) -> None:
+        self.registry = registry
+        self.runner = ActivityRunner(clock, max_concurrency, self._activity_finished)
+        self.timers = Timers(clock, self._due)
+        self.stopping = False
+        self._clock = clock
+        self._home = home
+        self._evict_after_s = evict_after_s
+        self._idle: dict[Live, float] = {}
+        self._unregistered: set[str] = set()
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def turn(self, partition: Partition, live: Live) -> None:
+        """Resume the workflow's body if it can go on, and see to what it waits for."""
+        if live.blocked_on is not None:
+            return
+        state = live.state
+        status = state.summary.status
+        if status not in ("running", "sleeping") or self.stopping or not self._registered(state.summary.name):
+            self._rest(partition, live)
+            return
+        if live.suspended_at is not None and self._suspend(partition, live):
+            return
+        if live.run is None and status == "sleeping" and self._sleeps_on(live):
+            self._rest(partition, live)
+            return
+        seq = state.summary.seq
+        if live.idle:
+            self._idle.pop(live, None)
+            live.idle = False
+        run = live.run
+        if run is None:
+            run = self._start(partition, live)
+        else:
+            run.advance(self._clock.now_us())
+        if run.end is not None:
+            self._finish(partition, live, run.end)
+        elif state.summary.seq != seq:
+            live.blocked_on = state.summary.seq
+        else:
+            self._arrange(partition, live, run)
+
+    def wake(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
+        """Load workflows and give each a turn."""
+        for workflow_id in workflow_ids:
+            live = partition.load(workflow_id)
+            if live is not None:
+                self.turn(partition, live)
+
+    def arm(self, deadlines: Iterable[tuple[str, int]]) -> None:
+        """Wake these workflows at their deadlines."""
+        for workflow_id, deadline_us in deadlines:
+            self.timers.arm(workflow_id, deadline_us)
+
+    def _registered(self, name: str) -> bool:
+        if name in self.registry:
+            return True
+        if name not in self._unregistered:
+            self._unregistered.add(name)
+            _log.warning("workflows of a name that this worker has not registered wait", extra={"workflow": name})
+        return False
+
+    def _start(self, partition: Partition, live: Live) -> Run:
+        definition: Workflow[Any, Any] = self.registry[live.state.summary.name]
+
+        def record(data: ev.EventData) -> None:
+            partition.record(live, data)
+
+        run = live.run = Run(live.state, record)
+        dispatched = live.state.dispatched
+        assert dispatched is not None
+        try:
+            given = definition.input_codec.decode(dispatched.input)
+        except Exception as error:
+            misfit = HistoryDiverged(
+                f"the recorded input of workflow {run.workflow_id} does not read as the type {definition.name!r} takes "
+                f"now: {error}. Give the type a default or a validator that reads the old form, then wake the workflow"
+            )
+            run.end = Died(error_info(misfit))
+            return run
+        run.start(lambda: definition.fn(WorkflowContext(run), given), self._clock.now_us())
+        return run
+
+    def _finish(self, partition: Partition, live: Live, end: Returned | Died) -> None:
+        """Record how the body ended. A dead run leaves the recorded steps as they are."""
+        state = live.state
+        if isinstance(end, Returned):
+            try:
+                output, _ = self.registry[state.summary.name].output_codec.roundtrip(end.value, "output")
+                if state.queue:
+                    partition.record(live, ev.SignalDiscarded(tuple(state.queue)))
+                partition.record(live, ev.WorkflowCompleted(output, state.document))
+            except GasolineError as error:
+                end = Died(error_info(error))
+        if isinstance(end, Died):
+            _log.error(
+                "a workflow died",
+                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": str(end.error)},
+            )
+            partition.record(live, ev.WorkflowFailed(shortened(end.error)))
+        live.blocked_on = state.summary.seq
+        live.drop_run()
+
+    def _arrange(self, partition: Partition, live: Live, run: Run) -> None:
+        """Nothing more can be decided now: start the activity, or wait for a time or a signal."""
+        wait = run.wait
+        match wait:
+            case WaitActivity():
+                not_before_us = wait.not_before_us
+                if not_before_us is None or self._clock.now_us() >= not_before_us:
+                    self._start_activity(partition, live, wait)
+                    return
+                self.timers.arm(live.id, not_before_us)
+            case WaitSleep():
+                self.timers.arm(live.id, wait.deadline_us)
+            case WaitListen():
+                if wait.deadline_us is not None:
+                    self.timers.arm(live.id, wait.deadline_us)
+            case None:
+                raise AssertionError(f"{live.id} neither waits nor ended")
+            case _:
+                assert_never(wait)
+        live.idle = True
+        self._idle[live] = self._clock.monotonic()
+
+    def _sleeps_on(self, live: Live) -> bool:
+        """Whether a suspended workflow has nothing to wake for: no deadline that has passed, no signal it waits for."""
+        waiting = live.state.summary.waiting
+        assert waiting is not None
+        if waiting.deadline_us is None:
+            return True
+        if self._clock.now_us() >= waiting.deadline_us:
+            return False
+        self.timers.arm(live.id, waiting.deadline_us)
+        return True
+
+    def _rest(self, partition: Partition, live: Live) -> None:
+        """It does not run here, now: a body is closed, and memory let go once everything is durable."""
+        run = live.run
+        if run is not None and isinstance(run.wait, WaitActivity) and self.runner.holds((live.id, run.wait.location)):
+            return  # its result is still to be recorded
+        if live.settled:
+            self._idle.pop(live, None)
+            live.idle = False
+            partition.drop(live)
+
+    # --- activities ---------------------------------------------------------------------------------------------------
+
+    def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity) -> None:
+        try:
+            self.registry.meet(wait.step.definition)
+        except DefinitionError as error:
+            self._finish(partition, live, Died(error_info(error)))
+            return
+        self.runner.start(live.state.summary, live.state.document, wait)
+
+    def _activity_finished(self, attempt: Attempt) -> None:
+        """Record the outcome of an attempt. The runner keeps it until it is durable."""
+        workflow_id = attempt.key[0]
+        partition = self._home.partition_of(workflow_id)
+        live = partition.lives.get(workflow_id) if partition is not None else None
+        if partition is None or live is None or live.run is None:
+            return  # rolled back or lost meanwhile: the next turn asks the runner again
+        outcome = attempt.outcome
+        assert outcome is not None
+        now_us = self._clock.now_us()
+        if isinstance(outcome, Succeeded):
+            try:
+                partition.record(
+                    live, activity_completed(attempt.wait, attempt.started_us, outcome.output, outcome.document)
+                )
+            except RecordTooLarge as error:
+                outcome = AttemptFailed(error_info(error), final=True)
+        if isinstance(outcome, AttemptFailed):
+            failure = AttemptFailed(shortened(outcome.error), outcome.final)
+            jitter = random.random()  # noqa: S311  # spreads retries, keeps no secret
+            partition.record(live, activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter))
+        live.blocked_on = live.state.summary.seq
+
+        def done(error: LogError | None) -> None:
+            if error is None:
+                self.runner.forget(attempt)
+
+        partition.when_durable(done)
+
+    # --- waiting, and leaving memory ----------------------------------------------------------------------------------
+
+    def _due(self, workflow_id: str) -> None:
+        partition = self._home.partition_of(workflow_id)
+        if partition is None or self.stopping:
+            return
+        # What was sent before the deadline is decided before the deadline (design §5, "Order").
+        partition.consume_inbox()
+        if not partition.lost:
+            self.wake(partition, (workflow_id,))
+
+    def evict_idle(self) -> None:
+        """Suspend what has waited longer than the limit; it leaves memory once that is durable."""
+        until = self._clock.monotonic() - self._evict_after_s
+        for live, since in list(self._idle.items()):
+            if since > until:
+                return  # in order of waiting since
+            del self._idle[live]
+            live.idle = False
+            partition = self._home.partition_of(live.id)
+            if partition is None or live.run is None or live.blocked_on is not None:
+                continue
+            if live.state.summary.status == "sleeping":
+                live.suspended_at = live.state.summary.seq  # woken for nothing: it is suspended already
+                self.turn(partition, live)
+                continue
+            partition.record(live, _suspended(live.run))
+            live.suspended_at = live.blocked_on = live.state.summary.seq
+
+    def _suspend(self, partition: Partition, live: Live) -> bool:
+        """Let it leave memory, if nothing has come up since the suspension was decided."""
+        at, live.suspended_at = live.suspended_at, None
+        if live.state.summary.seq != at or live.state.summary.status != "sleeping":
+            return False
+        waiting = live.state.summary.waiting
+        if waiting is not None and waiting.deadline_us is not None:
+            self.timers.arm(live.id, waiting.deadline_us)
+        partition.drop(live)
+        return True
+
+    def forget(self, lives: Iterable[Live]) -> None:
+        """These were dropped from memory by somebody else."""
+        for live in lives:
+            self._idle.pop(live, None)
+
+    def close(self) -> None:
+        """Stop the timers and let the threads end."""
+        self.timers.close()
+        self.runner.close()
+
+
+
+
+def _suspended(run: Run) -> ev.WorkflowSuspended:
+    wait = run.wait
+    match wait:
+        case WaitActivity():
+            return ev.WorkflowSuspended(deadline_us=wait.not_before_us, retry=True)
+        case WaitSleep():
+            return ev.WorkflowSuspended(deadline_us=wait.deadline_us)
+        case WaitListen():
+            return ev.WorkflowSuspended(deadline_us=wait.deadline_us, signals=tuple(sorted(wait.step.decoders)))
+        case None:
+            raise AssertionError("nothing to wait for")
+        case _:
+            assert_never(wait)
+
+
+ERROR_CHARACTERS_MAX = 100_000
+"""An error's message and traceback are cut to this, each: an error must always fit into a record."""
+
+
+def shortened(error: ev.ErrorInfo) -> ev.ErrorInfo:
+    """Cut an error so that it fits into a record, whatever it says."""
+
+    def cut(text: str) -> str:
+        # Lone surrogates (from undecodable file names, say) cannot be written as JSON.
+        text = text.encode("utf-8", "backslashreplace").decode()
+        return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}… (cut)"
+
+    details = error.details if error.details is None or len(error.details) <= ERROR_CHARACTERS_MAX else None
+    return ev.ErrorInfo(cut(error.type), cut(error.message), cut(error.traceback), details)

@@ -1,0 +1,327 @@
+"""One process's part in a log: the partitions it owns, its appends, and everybody in it who waits for something.
+
+Owning is separate from driving (design §5): a process that only dispatches takes partitions nobody owns and decides
+there; bodies run only where a worker has been attached, and a process without one yields to a process that has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
+
+from gasoline_es.clock import Clock
+from gasoline_es.core.commands import Request, Yield, encode_request
+from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.ports import Views
+from gasoline_es.errors import LogError, LogFailed, PartitionOwned
+from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
+from gasoline_es.runtime.appender import Appender
+from gasoline_es.runtime.batch import Batch
+from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+ROLL_BACK_WAIT_S = 0.5
+"""How long after an append that found no space the engine tries to go on."""
+
+
+YIELD_WAIT_S = 2.0
+"""A process that yielded a partition to a worker does not take it back within this time."""
+
+FOLD_CHUNK = 500
+"""So many events are folded before the event loop gets a turn."""
+
+
+class Node:
+    """A log handle at work. Made by ``engine``; used by the client and the worker of one process."""
+
+    def __init__(self, log: Log, clock: Clock, make_views: Callable[[], Views]) -> None:
+        self.log = log
+        self.clock = clock
+        self.topics = Topics(log.namespace)
+        self.partitions: dict[int, Partition] = {}
+        self.driver: Driver | None = None
+        self.failure: LogError | None = None
+        self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
+        self._appender = Appender(log, self._log_failed)
+        self._outbox = Outbox(self._appender, log)
+        self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._log_changed: set[Callable[[], None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._yielded: dict[int, float] = {}
+        self.failed = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to append and to follow the log."""
+        self._appender.start()
+        self._spawn(self._follow(), "gasoline-follow")
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def index_of(self, workflow_id: str) -> int:
+        return partition_of(workflow_id, self.log.partition_count)
+
+    def partition_of(self, workflow_id: str) -> Partition | None:
+        """Return the partition of a workflow if this process owns it."""
+        return self.partitions.get(self.index_of(workflow_id))
+
+    async def own(self, index: int) -> Partition | None:
+        """Return the partition, taking it if nobody alive owns it; None if somebody does.
+
+        On return everything sent to its inbox before has been decided. Raises: LogError, as of taking it.
+        """
+        # Always through the lock, which is fair: calls of one partition are decided in the order they were made.
+        async with self._locks[index]:
+            partition = self.partitions.get(index)
+            if partition is not None:
+                return partition
+            self.check()
+            owner = self.log.owner(index)
+            if owner is not None and not owner.mine and (self._left_to_others(index) if owner.released else owner.alive):
+                return None
+            try:
+                ownership = await self.log.acquire(index)
+            except PartitionOwned:
+                return None
+            return await self._take_over(ownership)
+
+    def _left_to_others(self, index: int) -> bool:
+        """Whether the partition was just yielded to a worker, which needs a moment to take it."""
+        until = self._yielded.get(index)
+        return until is not None and self.clock.monotonic() < until
+
+    async def _take_over(self, ownership: Ownership) -> Partition:
+        index = ownership.partition
+        views = self._views[index]
+        await self._fold(index, ownership.ends.get(self.topics.events, 0))
+        partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
+        self.partitions[index] = partition
+        partition.consume_inbox()
+        if self.driver is not None:
+            self.drive(partition)
+        return partition
+
+    def drive(self, partition: Partition) -> None:
+        """Give every workflow of an owned partition that is to run a turn, and arm the deadlines of the sleeping."""
+        assert self.driver is not None
+        self.driver.arm(partition.views.deadlines().items())
+        self._spawn(self._drive_running(partition), "gasoline-recover")
+
+    async def _drive_running(self, partition: Partition) -> None:
+        for number, workflow_id in enumerate(partition.views.running()):
+            if number % 50 == 49:
+                await asyncio.sleep(0)  # others get a turn between
+            if partition.lost or self.driver is None or self.driver.stopping:
+                return
+            self.driver.wake(partition, (workflow_id,))
+
+    async def release(self, index: int) -> None:
+        """Give a partition up, after what was decided there is durable."""
+        async with self._locks[index]:
+            partition = self.partitions.get(index)
+            if partition is None:
+                return
+            await self._appender.flush()
+            self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
+            self._forget(partition, LogError("released"))
+            await self.log.release(index)
+
+    async def request_partition(self, index: int) -> None:
+        """Ask the owner of a partition to release it, if it drives nothing."""
+        await self.send(index, Yield(to=self.log.incarnation))
+
+    def _forget(self, partition: Partition, why: LogError) -> None:
+        self.partitions.pop(partition.index, None)
+        if self.driver is not None:
+            self.driver.forget(list(partition.lives.values()))
+            self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
+        if not partition.lost:
+            partition.let_go(None, why)
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    async def views(self, index: int) -> Views:
+        """Return a partition's views as of now: those of an owned one are, others are read up to the log's end."""
+        if index not in self.partitions:
+            async with self._locks[index]:
+                if index not in self.partitions:
+                    await self._fold(index, self.log.end(self.topics.events, index))
+        return self._views[index]
+
+    async def _fold(self, index: int, stop: int) -> None:
+        """Fold a partition's events up to an offset, letting others have a turn now and then."""
+        views = self._views[index]
+        if views.next_offset >= stop:
+            return
+        records = self.log.read(self.topics.events, index, views.next_offset, stop)
+        while chunk := list(islice(records, FOLD_CHUNK)):
+            views.fold(chunk)
+            await asyncio.sleep(0)
+
+    # --- commands through an inbox ------------------------------------------------------------------------------------
+
+    async def send(self, index: int, command: Yield) -> None:
+        """Put a command that needs no reply into a partition's inbox; durable on return."""
+        await self.post(index, Request("", "", command), "")
+
+    async def post(self, index: int, request: Request, key: str) -> None:
+        """Put a request into a partition's inbox; durable on return. Raises: LogError."""
+        self.check()
+        record = NewRecord(self.topics.inbox, index, key, encode_request(request), self.clock.now_us())
+        await self._outbox.send(record)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def watch(self, workflow_id: str) -> asyncio.Event:
+        """Return an event that is set whenever something about the workflow became durable here."""
+        event = asyncio.Event()
+        self._watchers.setdefault(check_workflow_id(workflow_id), set()).add(event)
+        return event
+
+    def unwatch(self, workflow_id: str, event: asyncio.Event) -> None:
+        watchers = self._watchers.get(workflow_id, set())
+        watchers.discard(event)
+        if not watchers:
+            self._watchers.pop(workflow_id, None)
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever something may have been published in the log. Returns what ends it."""
+        self._log_changed.add(callback)
+        return lambda: self._log_changed.discard(callback)
+
+    def check(self) -> None:
+        """Raise what made the log unusable for this process, if anything did."""
+        if self.failure is not None:
+            raise LogFailed(f"the log failed in this process: {self.failure}. Open it again") from self.failure
+
+    async def _follow(self) -> None:
+        while True:
+            await self.log.changed()
+            for partition in list(self.partitions.values()):
+                partition.consume_inbox()
+            for callback in list(self._log_changed):
+                callback()
+
+    # --- what partitions tell -----------------------------------------------------------------------------------------
+
+    def turn(self, partition: Partition, live: Live) -> None:
+        if self.driver is not None:
+            self.driver.turn(partition, live)
+        else:
+            partition.drop_if_idle(live)
+
+    def ask_append(self, partition: Partition) -> None:
+        self._appender.ask(partition)
+
+    def changed(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
+        if self._watchers:
+            for workflow_id in workflow_ids:
+                for event in self._watchers.get(workflow_id, ()):
+                    event.set()
+
+    def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
+        _log.warning("an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)})
+        asyncio.get_running_loop().call_later(ROLL_BACK_WAIT_S, self._go_on, partition, workflow_ids)
+
+    def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
+        if partition.lost:
+            return
+        partition.consume_inbox()
+        if self.driver is not None:
+            self.driver.wake(partition, workflow_ids)
+
+    def lost(self, partition: Partition, error: LogError) -> None:
+        _log.warning("a partition is not owned any more", extra={"partition": partition.index, "error": str(error)})
+        self._forget(partition, error)
+
+    def yield_to(self, partition: Partition, worker: str) -> None:
+        if self.driver is None and worker != self.log.incarnation:
+            self._spawn(self.release(partition.index), "gasoline-yield")
+
+    def _log_failed(self, error: LogError) -> None:
+        if self.failure is None:
+            _log.error("the log failed; this process takes no further part in it", extra={"error": str(error)})
+            self.failure = error
+        for partition in list(self.partitions.values()):
+            self._forget(partition, error)
+        self._outbox.fail(error)
+        self.failed.set()
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Wait until everything decided so far is durable, or has failed."""
+        await self._appender.flush()
+
+    async def close(self) -> None:
+        """Append what is left, release every partition, close the log."""
+        if self.failure is None:
+            await self._appender.flush()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._appender.close()
+        for partition in list(self.partitions.values()):
+            self._forget(partition, LogError("closed"))
+        if self.driver is not None:
+            self.driver.close()
+        await self.log.close()
+
+    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of the engine failed", exc_info=error, extra={"task": task.get_name()})
+            self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+
+
+class Outbox:
+    """Commands of this process to inboxes it does not own: sections without an epoch."""
+
+    def __init__(self, appender: Appender, log: Log) -> None:
+        self._appender = appender
+        self._log = log
+        self._open: list[tuple[NewRecord, asyncio.Future[None]]] = []
+        self._taken: list[tuple[NewRecord, asyncio.Future[None]]] = []
+
+    async def send(self, record: NewRecord) -> None:
+        """Append the record; it is durable on return. Raises: LogError: it is not."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.append((record, future))
+        self._appender.ask(self)
+        await future
+
+    def take(self) -> tuple[Section, Batch] | None:
+        if not self._open:
+            return None
+        self._taken, self._open = self._open, []
+        records = [record for record, _ in self._taken]
+        return Section(records[0].partition, None, records), Batch()
+
+    def settled(self, batch: Batch, outcome: Outcome) -> None:
+        taken, self._taken = self._taken, []
+        for _, future in taken:
+            if future.done():
+                continue
+            if isinstance(outcome, Appended):
+                future.set_result(None)
+            else:
+                future.set_exception(outcome)
+
+    def fail(self, error: LogError) -> None:
+        """Nothing will be sent any more."""
+        for _, future in (*self._open, *self._taken):
+            if not future.done():
+                future.set_exception(error)
+        self._open.clear()
+        self._taken.clear()

@@ -1,0 +1,350 @@
+"""A partition this process owns: decides commands, keeps the overlay of what is not durable yet (design §5).
+
+Decisions apply to the workflows in memory at once and go out with the next append. When an append fails for want of
+space, everything decided since the last good one is dropped with the bodies that saw it, and read back from the log; when
+the partition was taken by somebody else, all of it is let go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import orjson
+
+from gasoline_es.clock import Clock
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.commands import (
+    Command,
+    Dispatch,
+    Reply,
+    Request,
+    SendSignal,
+    Wake,
+    Yield,
+    decode_request,
+    encode_reply,
+)
+from gasoline_es.core.decide import decide
+from gasoline_es.core.durations import format_time
+from gasoline_es.core.ports import Views
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
+from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Position, Section
+from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+LINE_BYTES_SPARE = 1_000
+"""What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
+
+
+class Hooks(Protocol):
+    """What an owned partition tells the one that drives bodies."""
+
+    def turn(self, partition: Partition, live: Live) -> None:
+        """Something about this workflow changed, or became durable: see whether its body can go on."""
+
+    def ask_append(self, partition: Partition) -> None:
+        """The partition has something to append."""
+
+    def changed(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
+        """Events of these workflows are durable and in the views."""
+
+    def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
+        """Decisions about these workflows were not recorded; they are out of memory."""
+
+    def lost(self, partition: Partition, error: LogError) -> None:
+        """The partition is not ours any more, or its log failed."""
+
+    def yield_to(self, partition: Partition, worker: str) -> None:
+        """A worker asks for the partition."""
+
+
+class Partition:
+    """One owned partition. ``views`` hold durable facts only; ``lives`` run ahead of them."""
+
+    def __init__(self, log: Log, ownership: Ownership, views: Views, clock: Clock, hooks: Hooks, worker: str) -> None:
+        self.index = ownership.partition
+        self.epoch = ownership.epoch
+        self.views = views
+        self.lives: dict[str, Live] = {}
+        self.lost = False
+        self._log = log
+        self._topics = Topics(log.namespace)
+        self._clock = clock
+        self._hooks = hooks
+        self._worker = worker
+        self._open = Batch()
+        self._in_flight: Batch | None = None
+        self._position = self._read_position(ownership)
+        self._tail = log.tail(self._topics.inbox, self.index, self._position)
+        self._inbox_moved = False
+
+    # --- the workflows in memory --------------------------------------------------------------------------------------
+
+    def load(self, workflow_id: str) -> Live | None:
+        """Return the workflow with its undurable decisions, read from the log if it is not in memory; None: unknown."""
+        live = self.lives.get(workflow_id)
+        if live is not None:
+            return live
+        offsets = self.views.offsets(workflow_id)
+        if not offsets:
+            return None
+        state = fold(workflow_id, self._log, self._topics.events, self.index, offsets)
+        summary = self.views.summary(workflow_id)
+        if summary is None or summary.seq != state.summary.seq:
+            raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary}")
+        live = self.lives[workflow_id] = Live(state, self._envelope(state))
+        return live
+
+    def drop(self, live: Live) -> None:
+        """Take a workflow out of memory. Everything decided about it must be durable."""
+        assert live.settled, f"{live.id} has decisions that are not durable"
+        live.drop_run()
+        self.lives.pop(live.id, None)
+
+    def drop_if_idle(self, live: Live) -> None:
+        """Take a workflow out of memory if it has no body and nothing about it is on its way to the log."""
+        if live.run is None and live.settled:
+            self.lives.pop(live.id, None)
+
+    # --- deciding -----------------------------------------------------------------------------------------------------
+
+    def record(self, live: Live, data: ev.EventData) -> None:
+        """Decide a fact about a workflow: apply it to its state, and queue it for the next append.
+
+        Raises: RecordTooLarge: nothing happened.
+        """
+        state = live.state
+        summary = state.summary
+        seq = summary.seq + 1
+        now_us = self._clock.now_us()
+        value = live.envelope.encode(seq, now_us, data)
+        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+            raise too_large(data.TYPE, len(value))
+        state.apply(seq, now_us, data, summary.ray_id, self._worker)
+        batch = self._open
+        batch.records.append(NewRecord(self._topics.events, self.index, f"{summary.id}/{seq}", value, now_us))
+        batch.events.append((live, seq, now_us, data))
+        kind = type(data)
+        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
+            batch.records.append(self._index_record(live, data, now_us))
+        self._hooks.ask_append(self)
+
+    def when_durable(self, done: Done) -> None:
+        """Call ``done`` once everything decided so far is durable, or has failed."""
+        self._open.done.append(done)
+        self._hooks.ask_append(self)
+
+    def decide(self, command: Dispatch | SendSignal | Wake, request_id: str | None = None) -> Reply:
+        """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
+        live = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
+        if live is not None:
+            return Reply(live.id)
+        live = self.load(command.workflow_id)
+        events, reply = decide(live.state if live is not None else None, command)
+        if live is None:
+            if not events:
+                return reply
+            assert isinstance(command, Dispatch)
+            live = self._new(command)
+        try:
+            for data in events:
+                self.record(live, data)
+            if not isinstance(command, SendSignal):
+                live.blocked_on = live.state.summary.seq  # no body before its dispatch is durable
+        except RecordTooLarge as error:
+            if live.state.summary.seq == 0:
+                del self.lives[live.id]
+            return Reply(error=error)
+        if events:
+            self._hooks.turn(self, live)
+        else:
+            self.drop_if_idle(live)
+        return reply
+
+    def _new(self, command: Dispatch) -> Live:
+        state = WorkflowState(command.workflow_id)
+        state.summary.name, state.summary.ray_id = command.name, command.ray_id or command.workflow_id
+        live = self.lives[command.workflow_id] = Live(state, self._envelope(state))
+        return live
+
+    def _find_unique(self, command: Dispatch) -> Live | None:
+        """Find an incomplete workflow of this name with these tags in this partition, also among undurable ones."""
+        for workflow_id in self.views.find(command.name, command.tags):
+            live = self.load(workflow_id)
+            if live is not None and live.state.summary.incomplete:
+                self.drop_if_idle(live)
+                return live
+        for batch in (self._in_flight, self._open):
+            for live, seq, _, data in batch.events if batch is not None else ():
+                if seq == 1 and isinstance(data, ev.WorkflowDispatched) and data.name == command.name:
+                    if live.state.summary.incomplete and command.tags.items() <= data.tags.items():
+                        return live
+        return None
+
+    # --- the inbox ----------------------------------------------------------------------------------------------------
+
+    def consume_inbox(self) -> None:
+        """Decide everything that others have sent here so far. Its position goes into the same append as the events."""
+        if self.lost:
+            return
+        for record in self._tail.poll():
+            self._inbox_moved = True
+            if record.value is None:
+                continue
+            try:
+                request = decode_request(record.value)
+            except ValueError as error:
+                _log.warning("a record of the inbox was skipped", extra={"partition": self.index, "error": str(error)})
+                continue
+            self._consume(request)
+        if self._inbox_moved:
+            self._hooks.ask_append(self)
+
+    def _consume(self, request: Request) -> None:
+        command: Command = request.command
+        if isinstance(command, Yield):
+            self._hooks.yield_to(self, command.to)
+            return
+        try:
+            reply = self.decide(command, request.request_id)
+        except GasolineError as error:
+            reply = Reply(error=error)
+        now_us = self._clock.now_us()
+        partition = self._topics.reply_partition(request.client, self._log.partition_count)
+        value = encode_reply(request.request_id, reply)
+        self._open.records.append(NewRecord(self._topics.replies, partition, request.client, value, now_us))
+
+    def _read_position(self, ownership: Ownership) -> Position:
+        key = self._topics.position_key(self.index)
+        position = Position({})
+        for record in self._log.read(self._topics.registry, self.index, 0, ownership.ends.get(self._topics.registry, 0)):
+            if record.key == key and record.value is not None:
+                position = Position(orjson.loads(record.value))
+        return position
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[Section, Batch] | None:
+        """Hand over the section of the next append (for the appender)."""
+        if self.lost:
+            return None
+        batch = self._open
+        if self._inbox_moved:
+            self._inbox_moved = False
+            position = orjson.dumps(self._tail.position)
+            key = self._topics.position_key(self.index)
+            batch.records.append(NewRecord(self._topics.registry, self.index, key, position, self._clock.now_us()))
+        if batch.empty:
+            return None
+        self._open = Batch()
+        self._in_flight = batch
+        return Section(self.index, self.epoch, batch.records), batch
+
+    def settled(self, batch: Batch, outcome: Outcome) -> None:
+        """Learn the fate of the section (from the appender)."""
+        self._in_flight = None
+        if isinstance(outcome, Appended):
+            self._durable(batch, outcome)
+        elif isinstance(outcome, Fenced) or not outcome.retryable:
+            self.let_go(batch, outcome)
+            self._hooks.lost(self, outcome)
+        else:
+            self._roll_back(batch, outcome)
+
+    def _durable(self, batch: Batch, outcome: Appended) -> None:
+        events = batch.events
+        if events:
+            offset = outcome.offsets[self._topics.events]
+            apply, worker = self.views.apply, self._worker
+            for live, seq, time_us, data in events:
+                summary = live.state.summary
+                apply(offset, summary.id, seq, time_us, data, summary.ray_id, worker)
+                live.durable_seq = seq
+                offset += 1
+        for done in batch.done:
+            done(None)
+        if events:
+            touched = dict.fromkeys(live for live, _, _, _ in events)
+            self._hooks.changed(self, [live.id for live in touched])
+            for live in touched:
+                if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
+                    live.blocked_on = None
+                self._hooks.turn(self, live)
+
+    def _roll_back(self, batch: Batch, error: LogError) -> None:
+        """None of it happened: forget every decision since the last good append, and read again what others sent."""
+        batches = (batch, self._open)
+        self._open = Batch()
+        touched = {live.id: live for failed in batches for live, _, _, _ in failed.events}
+        for live in touched.values():
+            live.drop_run()
+            self.lives.pop(live.id, None)
+        self._tail = self._log.tail(self._topics.inbox, self.index, self._position_durable())
+        for failed in batches:
+            for done in failed.done:
+                done(error)
+        self._hooks.dropped(self, list(touched), error)
+
+    def let_go(self, batch: Batch | None, error: LogError) -> None:
+        """Drop everything in memory and fail every caller: the partition is not ours any more."""
+        self.lost = True
+        batches = [failed for failed in (batch, self._open) if failed is not None]
+        self._open = Batch()
+        for live in self.lives.values():
+            live.drop_run()
+        self.lives.clear()
+        for failed in batches:
+            for done in failed.done:
+                done(error)
+
+    def _position_durable(self) -> Position:
+        end = self._log.end(self._topics.registry, self.index)
+        return self._read_position(Ownership(self.index, self.epoch, {self._topics.registry: end}))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _envelope(self, state: WorkflowState) -> Envelope:
+        summary = state.summary
+        return Envelope(
+            namespace=self._log.namespace,
+            workflow_id=summary.id,
+            workflow=summary.name,
+            ray_id=summary.ray_id,
+            partition=self.index,
+            epoch=self.epoch,
+            worker=self._worker,
+        )
+
+    def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
+        value: bytes | None = None
+        if isinstance(data, ev.WorkflowDispatched):
+            value = orjson.dumps({"name": data.name, "tags": dict(data.tags), "created": format_time(now_us)})
+        return NewRecord(self._topics.index, self.index, live.id, value, now_us)
+
+
+def fold(workflow_id: str, log: Log, topic: str, partition: int, offsets: Any) -> WorkflowState:
+    """Read a workflow's history at these offsets and fold it. Raises: LogError where the log does not hold it."""
+    state = WorkflowState(workflow_id)
+    for record in log.read_at(topic, partition, offsets):
+        assert record.value is not None
+        event = decode(record.value)
+        state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+    return state
+
+
+def too_large(what: str, size: int) -> RecordTooLarge:
+    """Return the error for an event beyond the limit of a record."""
+    return RecordTooLarge(
+        f"{what} takes {size:,} bytes, more than a record may have ({RECORD_BYTES_MAX:,}). Keep the data elsewhere and "
+        f"pass a reference to it",
+        size=size,
+    )
+
+

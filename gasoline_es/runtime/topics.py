@@ -1,0 +1,26 @@
+"""The names of a namespace's topics and of the keys in them (design §5)."""
+
+from __future__ import annotations
+
+import zlib
+
+
+class Topics:
+    """``<namespace>.events`` and its siblings."""
+
+    __slots__ = ("events", "inbox", "index", "registry", "replies")
+
+    def __init__(self, namespace: str) -> None:
+        self.events = f"{namespace}.events"
+        self.inbox = f"{namespace}.inbox"
+        self.index = f"{namespace}.index"
+        self.registry = f"{namespace}.registry"
+        self.replies = f"{namespace}.replies"
+
+    def position_key(self, partition: int) -> str:
+        """The registry key under which an owner stores how far it has read its inbox."""
+        return f"inbox/{partition}"
+
+    def reply_partition(self, client: str, partition_count: int) -> int:
+        """The partition of the replies topic that a client reads."""
+        return zlib.crc32(client.encode()) % partition_count

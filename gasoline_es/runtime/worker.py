@@ -1,0 +1,181 @@
+"""A worker: takes partitions, drives the bodies of the workflows it was given, and stops cleanly (semantics.md §8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from gasoline_es.definitions import Workflow
+from gasoline_es.errors import DefinitionError, LogReadOnly
+from gasoline_es.registry import Registry
+from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.node import Node
+
+_log = logging.getLogger(__name__)
+
+MAX_CONCURRENCY: Final = 1_000
+EVICT_AFTER_S: Final = 5.0
+STOP_LIMIT_S: Final = 30.0
+TAKE_AGAIN_S: Final = 1.0
+"""How often a worker tries again for partitions that others own, besides whenever the log changes."""
+
+
+class Worker:
+    """Runs workflows while the ``async with`` block lasts. Made by ``gasoline.worker([…])``."""
+
+    def __init__(
+        self,
+        node: Node,
+        workflows: Iterable[Workflow[Any, Any]],
+        *,
+        max_concurrency: int = MAX_CONCURRENCY,
+        evict_after_s: float = EVICT_AFTER_S,
+        stop_limit_s: float = STOP_LIMIT_S,
+    ) -> None:
+        self.registry = Registry(workflows)
+        self._node = node
+        self._max_concurrency = max_concurrency
+        self._evict_after_s = evict_after_s
+        self._stop_limit_s = stop_limit_s
+        self._driver: Driver | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hurry = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        node = self._node
+        if not node.log.writable:
+            raise LogReadOnly(f"a worker needs a log opened for writing: {node.log.url}")
+        if node.driver is not None:
+            raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
+        node.check()
+        self._driver = node.driver = Driver(
+            self.registry, node.clock, self._max_concurrency, self._evict_after_s, node
+        )
+        for partition in list(node.partitions.values()):
+            node.drive(partition)
+        await self._take(range(node.log.partition_count))
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._take_the_rest(), name="gasoline-take"),
+            loop.create_task(self._evict(), name="gasoline-evict"),
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def running(self) -> int:
+        """How many attempts of activities run right now."""
+        return self._driver.runner.running if self._driver is not None else 0
+
+    async def stop(self, limit_s: float | None = None) -> None:
+        """Stop at the next step: bodies go no further, running activities get until the limit, then are given up.
+
+        What they returned in time is durable when this returns; what was given up runs again elsewhere.
+        """
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        driver.stopping = True
+        limit = self._stop_limit_s if limit_s is None else limit_s
+        if driver.runner.running:
+            _log.info("waiting for running activities", extra={"running": driver.runner.running, "limit_s": limit})
+        drained = asyncio.ensure_future(driver.runner.drain(limit))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait((drained, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not drained.done():
+            drained.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await drained
+            given_up = await driver.runner.drain(0)
+        else:
+            given_up = drained.result()
+        if given_up:
+            _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
+        await self._node.flush()
+        for partition in self._node.partitions.values():
+            for live in list(partition.lives.values()):
+                live.drop_run()
+                if live.settled:
+                    partition.drop(live)
+        driver.close()
+        self._node.driver = None
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT, then stop cleanly; a second one gives running activities up at once.
+
+        Raises: LogFailed: the log failed; everything acknowledged is safe, the process must start anew.
+        """
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+
+        def asked() -> None:
+            if stop.is_set():
+                self._hurry.set()
+            stop.set()
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, asked)
+        try:
+            async with self:
+                waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._node.failed.wait())]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in waiting:
+                    task.cancel()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+        self._node.check()
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _take(self, indexes: Iterable[int]) -> list[int]:
+        """Take these partitions; return those that somebody else owns."""
+        return [index for index in indexes if await self._node.own(index) is None]
+
+    async def _take_the_rest(self) -> None:
+        """Go on until every partition is ours: ask processes that drive nothing to yield, wait for the others to end."""
+        node = self._node
+        changed = asyncio.Event()
+        unsubscribe = node.on_change(changed.set)
+        asked: dict[int, str] = {}
+        said = 0
+        try:
+            while True:
+                missing = await self._take(i for i in range(node.log.partition_count) if i not in node.partitions)
+                if missing and len(missing) != said:
+                    _log.warning(
+                        "waiting for partitions that another process owns",
+                        extra={"partitions": missing, "of": node.log.partition_count},
+                    )
+                said = len(missing)
+                for index in missing:
+                    owner = node.log.owner(index)
+                    if owner is not None and asked.get(index) != owner.incarnation:
+                        asked[index] = owner.incarnation
+                        await node.request_partition(index)
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TAKE_AGAIN_S):
+                        await (changed.wait() if missing else asyncio.sleep(TAKE_AGAIN_S))
+        finally:
+            unsubscribe()
+
+    async def _evict(self) -> None:
+        assert self._driver is not None
+        while True:
+            await asyncio.sleep(min(1.0, max(self._evict_after_s / 2, 0.01)))
+            self._driver.evict_idle()
