@@ -1,0 +1,85 @@
+"""Epoch files: who took which partition, in what order.
+
+``epochs/<namespace>/<partition>/<epoch, 10 digits>`` is a link to the file in which its taker names itself. link(2) fails if
+the name exists, so exactly one process gets each epoch; the files are never removed (filelog.md §4.1).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from gasoline_es.errors import LogCorrupt
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.incarnation import Incarnation, valid_incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who took an epoch."""
+
+    incarnation: str
+    host: str
+    pid: int
+
+
+class Epochs:
+    """The epoch files of every namespace. ``highest`` only ever grows, so that it costs one look once it is known."""
+
+    def __init__(self, directory: str, disk: Disk) -> None:
+        self._root: Final = f"{directory}/epochs"
+        self._disk: Final = disk
+        self._highest: dict[tuple[str, int], int] = {}
+        self._holders: dict[tuple[str, int, int], Holder] = {}
+
+    def path(self, namespace: str, partition: int, epoch: int) -> str:
+        """Return the name of an epoch's file. The namespace was validated when it came in."""
+        return f"{self._root}/{namespace}/{partition}/{epoch:010d}"
+
+    def highest(self, namespace: str, partition: int) -> int:
+        """Return the highest epoch anybody took, 0 if none."""
+        epoch = self._highest.get((namespace, partition))
+        if epoch is None:
+            try:
+                names = self._disk.names(f"{self._root}/{namespace}/{partition}")
+            except FileNotFoundError:
+                return 0
+            epoch = max((int(name) for name in names if name.isdigit()), default=0)
+        while self._disk.exists(self.path(namespace, partition, epoch + 1)):
+            epoch += 1
+        self._highest[namespace, partition] = epoch
+        return epoch
+
+    def claim(self, namespace: str, partition: int, epoch: int, taker: Incarnation) -> bool:
+        """Take the epoch, durably, unless somebody has it already."""
+        try:
+            self._disk.link(taker.name_path, self.path(namespace, partition, epoch))
+        except FileExistsError:
+            return False
+        self._disk.sync_directory(f"{self._root}/{namespace}/{partition}")
+        return True
+
+    def holder(self, namespace: str, partition: int, epoch: int) -> Holder | None:
+        """Return who took the epoch, None if a power loss left a gap there. Raises: LogCorrupt."""
+        holder = self._holders.get((namespace, partition, epoch))
+        if holder is None:
+            path = self.path(namespace, partition, epoch)
+            try:
+                holder = _decode(path, self._disk.read_file(path))
+            except FileNotFoundError:
+                return None
+            self._holders[namespace, partition, epoch] = holder
+        return holder
+
+
+def _decode(path: str, data: bytes) -> Holder:
+    try:
+        who = cast(dict[str, Any], json.loads(data))
+        if valid_incarnation(who["incarnation"]):
+            return Holder(who["incarnation"], str(who["host"]), int(who["pid"]))
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise LogCorrupt(
+        f"the epoch file {path} does not name an incarnation", segment=None, position=0, reason="epoch file"
+    )

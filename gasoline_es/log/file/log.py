@@ -1,0 +1,513 @@
+"""The file log: one handle on a directory, for one namespace. Format and protocol: docs/file-log-format.md."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace, PartitionOwned
+from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.end import PublishedEnd
+from gasoline_es.log.file.epochs import Epochs
+from gasoline_es.log.file.follower import Follower
+from gasoline_es.log.file.incarnation import Incarnation, Observer
+from gasoline_es.log.file.lines import Draft, encode_draft
+from gasoline_es.log.file.manifest import create_namespace, read_manifest
+from gasoline_es.log.file.ownership import Ownership as Counted
+from gasoline_es.log.file.reader import Reader
+from gasoline_es.log.file.tail import FileTail
+from gasoline_es.log.file.verify import verify_segments
+from gasoline_es.log.file.writer import SEGMENT_BYTES_MAX, SegmentWriter
+from gasoline_es.log.names import check_namespace, check_partitions, check_wanted
+from gasoline_es.log.port import (
+    Appended,
+    Epoch,
+    Log,
+    LogInfo,
+    Offset,
+    Outcome,
+    Owner,
+    Ownership,
+    Position,
+    Problem,
+    Record,
+    Section,
+    SegmentInfo,
+    Tail,
+)
+
+_INLINE_SYNC_S: Final = 300e-6
+_INLINE_BYTES: Final = 256 * 1024
+_BEAT_S: Final = 1.0
+SILENT_AFTER_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Owned:
+    """A partition of ours. ``next_epoch``: the path whose existence fences us."""
+
+    epoch: Epoch
+    next_epoch: str
+    ends: dict[str, int]
+
+
+class FileLog(Log):
+    """See :class:`gasoline_es.log.port.Log`. Made by :func:`open_file_log`."""
+
+    def __init__(
+        self,
+        directory: str,
+        namespace: str,
+        partitions: int | None,
+        *,
+        readonly: bool,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        silent_after_s: float = SILENT_AFTER_S,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_namespace(namespace)
+        check_wanted(partitions)
+        self._directory: Final = directory
+        self._disk: Final = disk or Disk()
+        self.url = f"file:{directory}"
+        self.namespace = namespace
+        self.writable = not readonly
+        self._open_manifest(partitions)
+        self._lock: Final = threading.RLock()
+        self._observer: Final = Observer(directory, clock, silent_after_s)
+        self._epochs: Final = Epochs(directory, self._disk)
+        self._catalog: Final = Catalog(
+            directory, self._disk, self._observer, readonly=readonly, verify=not readonly, own_ends=self._own_end
+        )
+        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, readonly=readonly)
+        self._reader: Final = Reader(self._catalog, self._counted, self._lock)
+        self._owned: dict[int, _Owned] = {}
+        self._mutex: Final = asyncio.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        self._follower: Final = Follower(directory, self._is_own_file, self._lost_owner)
+        self._lost: set[str] = set()
+        self._beating: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._writer: SegmentWriter | None = None
+        self._incarnation: Incarnation | None = None
+        self.incarnation = ""
+        self._open_segments(readonly, segment_bytes_max)
+
+    def _open_manifest(self, partitions: int | None) -> None:
+        manifest = read_manifest(self._directory, self._disk)
+        count = None
+        if manifest is not None:
+            count = check_partitions(manifest.namespaces, self.namespace, partitions, self.url)
+        if count is None or manifest is None:
+            if not self.writable:
+                what = "no log" if manifest is None else f"no namespace {self.namespace!r}"
+                raise LogError(f"there is {what} in {self._directory}", path=self._directory)
+            manifest = create_namespace(self._directory, self.namespace, partitions, self._disk)
+            count = manifest.namespaces[self.namespace]
+        self.log_id = manifest.log_id
+        self._namespaces = manifest.namespaces
+        self.partition_count = count
+
+    def _open_segments(self, readonly: bool, segment_bytes_max: int) -> None:
+        self._catalog.refresh(liveness=True)
+        if readonly:
+            return
+        if (damage := self._catalog.damage) is not None:
+            self._catalog.close()
+            raise damage
+        self._incarnation = Incarnation(self._directory, self._disk)
+        self.incarnation = self._incarnation.name
+        self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
+        self._catalog.verify = False
+        self._catalog.writes_indexes = True
+        self._catalog.write_indexes()
+        self._observer.sweep(self._disk)
+        self._beat()
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    async def append(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append the sections in one group (see the port)."""
+        if len({(section.partition, section.epoch) for section in sections if section.epoch is not None}) != sum(
+            [section.epoch is not None for section in sections]
+        ):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+        return await self._append([Draft(section.partition, section.epoch, section.records) for section in sections])
+
+    async def _append(self, drafts: Sequence[Draft]) -> list[Outcome]:
+        writer = self._usable()
+        await self._mutex.acquire()
+        hopped = False
+        try:
+            self._usable()
+            outcomes: list[Outcome | None] = [self._refused(draft) for draft in drafts]
+            written = [draft for draft, outcome in zip(drafts, outcomes, strict=True) if outcome is None]
+            size = 0
+            for draft in written:
+                owned = self._owned.get(draft.partition) if draft.begin is None else None
+                encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
+                size += sum(map(len, draft.lines))
+            if not written:
+                return [outcome for outcome in outcomes if outcome is not None]
+            if writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
+                settled = self._commit(writer, written)
+            else:
+                # The lock is let go of when the thread is done, even if whoever called does not wait for it.
+                future = self._in_thread(writer, written)
+                hopped = True
+                settled = await asyncio.shield(future)
+        finally:
+            if not hopped:
+                self._mutex.release()
+        self._follower.publish()
+        rest = iter(settled)
+        return [next(rest) if outcome is None else outcome for outcome in outcomes]
+
+    def _in_thread(self, writer: SegmentWriter, written: list[Draft]) -> asyncio.Future[list[Outcome]]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-log-writer")
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, writer, written)
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, future: asyncio.Future[list[Outcome]]) -> None:
+        self._mutex.release()
+        if not future.cancelled() and future.exception() is None:
+            self._follower.publish()
+
+    def _commit(self, writer: SegmentWriter, written: list[Draft]) -> list[Outcome]:
+        """Write, sync, publish, look for a higher epoch: all that makes a section count or not."""
+        try:
+            writer.append(written)
+        except (NoSpace, LogFailed) as error:
+            return [error] * len(written)
+        outcomes: list[Outcome] = []
+        with self._lock:
+            for draft in written:
+                outcomes.append(self._outcome(draft))
+        return outcomes
+
+    def _outcome(self, draft: Draft) -> Outcome:
+        if draft.epoch is None:
+            return Appended({})
+        if draft.begin is not None:
+            next_epoch = self._epochs.path(self.namespace, draft.partition, draft.epoch + 1)
+            if self._disk.exists(next_epoch):
+                return self._fenced(draft.partition, draft.epoch)
+            self._owned[draft.partition] = _Owned(Epoch(draft.epoch), next_epoch, dict(draft.begin.offsets))
+            return Appended({})
+        owned = self._owned[draft.partition]
+        if self._disk.exists(owned.next_epoch):
+            del self._owned[draft.partition]
+            return self._fenced(draft.partition, draft.epoch)
+        owned.ends.update(draft.ends)
+        if draft.release:
+            del self._owned[draft.partition]
+        return Appended({topic: Offset(first) for topic, first in draft.firsts.items()})
+
+    def _refused(self, draft: Draft) -> Outcome | None:
+        if draft.epoch is None or draft.begin is not None:
+            return None
+        owned = self._owned.get(draft.partition)
+        if owned is None or owned.epoch != draft.epoch:
+            return self._fenced(draft.partition, draft.epoch)
+        return None
+
+    def _fenced(self, partition: int, epoch: int) -> Fenced:
+        return Fenced(
+            f"partition {partition} of namespace {self.namespace!r} is not owned as epoch {epoch} any more; "
+            "what this append wrote there counts only if the next owner's begin says so",
+            partition=partition,
+            epoch=epoch,
+        )
+
+    def _usable(self) -> SegmentWriter:
+        if self._incarnation is not None:
+            self._incarnation.require_same_process()
+        if self._closed:
+            raise LogError(f"{self.url} is closed")
+        if self._writer is None:
+            raise LogReadOnly(f"{self.url} was opened for reading")
+        if self._writer.failed is not None:
+            raise LogFailed(self._writer.failed.message, **self._writer.failed.fields)
+        return self._writer
+
+    def _own_end(self, number: int) -> PublishedEnd | None:
+        return None if self._writer is None else self._writer.ends.get(number)
+
+    # --- owning -------------------------------------------------------------------------------------------------------
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self.partition_count:
+            raise LogError(
+                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
+                partition=partition,
+            )
+
+    async def acquire(self, partition: int) -> Ownership:
+        """Take the partition as a new epoch (see the port; filelog.md §4)."""
+        self._check_partition(partition)
+        self._usable()
+        draft = self._claim(partition)
+        if draft is None:
+            owned = self._owned[partition]
+            return Ownership(partition, owned.epoch, {topic: Offset(end) for topic, end in owned.ends.items()})
+        assert draft.begin is not None
+        assert draft.epoch is not None
+        (outcome,) = await self._append([draft])
+        if isinstance(outcome, Fenced):
+            with self._lock:
+                self._require_free(partition, self._epochs.highest(self.namespace, partition))
+            raise outcome
+        if isinstance(outcome, LogError):
+            raise outcome
+        ends = {topic: Offset(end) for topic, end in draft.begin.offsets.items()}
+        return Ownership(partition, Epoch(draft.epoch), ends)
+
+    def _claim(self, partition: int) -> Draft | None:
+        """Link the next epoch, then read where the one before ended. None: the partition is ours already."""
+        assert self._incarnation is not None
+        with self._lock:
+            while True:
+                self._catalog.refresh(liveness=True)
+                top = self._epochs.highest(self.namespace, partition)
+                owned = self._owned.get(partition)
+                if owned is not None and owned.epoch == top:
+                    return None
+                self._owned.pop(partition, None)
+                self._require_free(partition, top)
+                if self._epochs.claim(self.namespace, partition, top + 1, self._incarnation):
+                    break
+            # Only now that the epoch is durable: whoever published before it was seen is read here, whoever publishes
+            # after this sees the epoch.
+            self._catalog.refresh(liveness=True)
+            if (damage := self._catalog.damage) is not None:
+                raise damage
+            begin = self._counted.predecessor(self.namespace, partition, top + 1)
+        return Draft(partition, top + 1, (), begin=begin)
+
+    def _require_free(self, partition: int, epoch: int) -> None:
+        if epoch == 0:
+            return
+        holder = self._epochs.holder(self.namespace, partition, epoch)
+        if holder is None or holder.incarnation == self.incarnation:
+            return
+        if self._catalog.released(self.namespace, partition, epoch) or not self._observer.alive(holder.incarnation):
+            return
+        if self._observer.silent(holder.incarnation):
+            return
+        raise PartitionOwned(
+            f"partition {partition} of namespace {self.namespace!r} is owned by {holder.incarnation} "
+            f"(process {holder.pid} on {holder.host}), which lives",
+            partition=partition,
+            owner=holder.incarnation,
+            epoch=epoch,
+        )
+
+    async def release(self, partition: int) -> None:
+        """Give the partition up, durably (see the port)."""
+        self._check_partition(partition)
+        await self._release([partition])
+
+    async def _release(self, partitions: Sequence[int]) -> None:
+        drafts = [
+            Draft(partition, self._owned[partition].epoch, (), release=True)
+            for partition in partitions
+            if partition in self._owned
+        ]
+        if not drafts:
+            return
+        for outcome in await self._append(drafts):
+            if isinstance(outcome, LogError) and not isinstance(outcome, Fenced):
+                raise outcome
+
+    def owner(self, partition: int) -> Owner | None:
+        """Return who holds the partition now (see the port)."""
+        self._check_partition(partition)
+        with self._lock:
+            self._catalog.refresh()
+            epoch = self._epochs.highest(self.namespace, partition)
+            holder = self._epochs.holder(self.namespace, partition, epoch) if epoch else None
+            if holder is None:
+                return None
+            owned = self._owned.get(partition)
+            return Owner(
+                partition=partition,
+                epoch=Epoch(epoch),
+                incarnation=holder.incarnation,
+                alive=self._observer.alive(holder.incarnation) and not self._observer.silent(holder.incarnation),
+                mine=owned is not None and owned.epoch == epoch,
+                released=self._catalog.released(self.namespace, partition, epoch),
+                host=holder.host,
+                pid=holder.pid,
+            )
+
+    def _lost_owner(self) -> bool:
+        """Return whether an owner died or fell silent since the last look. Nothing in the files says so."""
+        lost: set[str] = set()
+        with self._lock:
+            for partition in range(self.partition_count):
+                epoch = self._epochs.highest(self.namespace, partition)
+                holder = self._epochs.holder(self.namespace, partition, epoch) if epoch else None
+                if holder is not None and holder.incarnation not in lost:
+                    name = holder.incarnation
+                    if not self._observer.alive(name) or self._observer.silent(name):
+                        lost.add(name)
+        fresh = lost - self._lost
+        self._lost = lost
+        return bool(fresh)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        if self._incarnation is not None:
+            self._incarnation.require_same_process()
+        if self._closed:
+            raise LogError(f"{self.url} is closed")
+
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yield the counted records of a single-writer topic (see the port)."""
+        self._readable()
+        return self._reader.read(topic, partition, start, stop)
+
+    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+        """Return the records at these ascending offsets (see the port)."""
+        self._readable()
+        return self._reader.read_at(topic, partition, offsets)
+
+    def end(self, topic: str, partition: int) -> Offset:
+        """Return the offset after the last counted record (see the port)."""
+        self._readable()
+        return self._reader.end(topic, partition)
+
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+        """Open a many-writer topic's partition for reading (see the port)."""
+        self._readable()
+        with self._lock:
+            self._catalog.refresh()
+            tail = FileTail(topic, partition, position, self._catalog, self._counted, self._lock)
+            self._catalog.subscribe(topic, partition, tail)
+        return tail
+
+    async def changed(self) -> None:
+        """Return once something may have changed since the last call returned (see the port)."""
+        self._readable()
+        await self._follower.changed()
+
+    def _is_own_file(self, path: str) -> bool:
+        stem = os.path.basename(path).partition(".")[0]
+        return self._writer is not None and stem.isdigit() and "/segments/" in path and int(stem) in self._writer.ends
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    def info(self) -> LogInfo:
+        """Return what ``log info`` shows."""
+        self._readable()
+        with self._lock:
+            self._catalog.refresh(liveness=True)
+            segments = self._catalog.ordered()
+            torn = [
+                f"segment {segment.number}: {segment.torn} torn bytes at {segment.position} are ignored"
+                for segment in segments
+                if segment.torn
+            ]
+            owners = [owner for p in range(self.partition_count) if (owner := self.owner(p)) is not None]
+            manifest = read_manifest(self._directory, self._disk)
+            return LogInfo(
+                url=self.url,
+                log_id=self.log_id,
+                namespaces=self._namespaces if manifest is None else manifest.namespaces,
+                segments=[self._catalog.describe(segment) for segment in segments],
+                owners=owners,
+                torn=torn,
+            )
+
+    def verify(self) -> Iterator[Problem | SegmentInfo]:
+        """Check every published byte (see the port)."""
+        self._readable()
+        with self._lock:
+            self._catalog.refresh(liveness=True)
+            segments = self._catalog.ordered()
+        return verify_segments(self._catalog, segments)
+
+    # --- living and dying ---------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self._incarnation is None or not self._incarnation.alive or self._closed:
+            return
+        if self._writer is not None and self._writer.failed is not None:
+            return  # nothing can be appended any more: others may take what this handle owns
+        self._incarnation.beat()
+        self._beating = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
+
+    async def close(self) -> None:
+        """Release every partition, finish the writer's segment, let go of the log. Idempotent."""
+        if self._closed:
+            return
+        if self._incarnation is not None:
+            self._incarnation.require_same_process()
+        try:
+            if self._writer is not None and self._writer.failed is None:
+                await self._release(sorted(self._owned))
+                async with self._mutex:
+                    self._writer.finish()
+                    with self._lock:
+                        self._catalog.refresh()
+        finally:
+            await self._let_go()
+            if self._incarnation is not None:
+                self._incarnation.retire()
+
+    async def _let_go(self) -> None:
+        async with self._mutex:
+            self._closed = True
+        if self._beating is not None:
+            self._beating.cancel()
+        self._follower.close()
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._writer is not None:
+            self._writer.close()
+        with self._lock:
+            self._catalog.close()
+
+    async def crash(self) -> None:
+        """For tests: let go of everything as the end of the process would, releasing and finishing nothing."""
+        await self._let_go()
+        if self._incarnation is not None:
+            self._incarnation.drop()
+
+
+async def open_file_log(
+    directory: str,
+    *,
+    namespace: str = "default",
+    partitions: int | None = None,
+    readonly: bool = False,
+    segment_bytes_max: int = SEGMENT_BYTES_MAX,
+    silent_after_s: float = SILENT_AFTER_S,
+    disk: Disk | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> FileLog:
+    """Open the log in a directory; create it unless ``readonly``. For writing, every published byte is verified once.
+
+    Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
+    """
+    return FileLog(
+        os.path.abspath(directory),
+        namespace,
+        partitions,
+        readonly=readonly,
+        segment_bytes_max=segment_bytes_max,
+        silent_after_s=silent_after_s,
+        disk=disk,
+        clock=clock,
+    )

@@ -1,0 +1,157 @@
+"""Which sections count: the chain of a partition's epochs, as its begins tie it together (filelog.md §4).
+
+Only a begin ends an epoch. A reader takes the highest epoch file, uses its writer's published end, then checks that no
+higher file exists. If one does, the epoch below is undecided until a begin says where it ended: what was counted stays
+counted, and nothing more is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gasoline_es.errors import LogCorrupt
+from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.epochs import Epochs
+from gasoline_es.log.file.incarnation import Observer
+from gasoline_es.log.file.lines import After, Begin, Place
+
+_NOWHERE: Final = Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One epoch that counts: its sections in its writer's segments, up to and including ``limit``."""
+
+    epoch: int
+    writer: str
+    limit: Place
+    begin: Begin
+
+
+@dataclass(slots=True)
+class View:
+    """What counts of a partition. ``links`` go from the oldest epoch to the newest; ``ends`` are the newest's."""
+
+    epoch: int = 0
+    links: list[Link] = field(default_factory=list[Link])
+    limits: dict[int, Place] = field(default_factory=dict[int, Place])
+    ends: Mapping[str, int] = field(default_factory=dict[str, int])
+    undecided: bool = False
+    broken: LogCorrupt | None = None
+    """Damage in a segment of one of this partition's owners, or in one whose writer cannot be told."""
+
+
+class Ownership:
+    """The views of every partition. Its owner holds a lock around every call, and refreshed the catalog just before."""
+
+    def __init__(self, catalog: Catalog, epochs: Epochs, observer: Observer, *, readonly: bool) -> None:
+        self._catalog: Final = catalog
+        self._epochs: Final = epochs
+        self._observer: Final = observer
+        self._readonly: Final = readonly
+        self._views: dict[tuple[str, int], View] = {}
+
+    def view(self, namespace: str, partition: int) -> View:
+        """Return what counts as of the catalog's last refresh."""
+        key = (namespace, partition)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = View()
+        # The epochs are looked at after the published ends were read: a section published under an epoch that was still
+        # the highest afterwards counts, whatever comes.
+        top = self._epochs.highest(namespace, partition)
+        if top == 0:
+            return view
+        if self._catalog.begun(namespace, partition, top) is None and top > view.epoch:
+            self._catalog.refresh()
+            top = self._epochs.highest(namespace, partition)
+        counted = self._settled(namespace, partition, top)
+        view.undecided = counted is None
+        if counted is not None and counted >= view.epoch:
+            self._count(view, namespace, partition, counted)
+        return view
+
+    def _settled(self, namespace: str, partition: int, top: int) -> int | None:
+        """Return the newest epoch whose published sections count for good; None while a taker may decide otherwise."""
+        if self._catalog.begun(namespace, partition, top) is not None:
+            return top
+        for epoch in range(top, 0, -1):
+            if self._catalog.begun(namespace, partition, epoch) is not None:
+                # Whoever takes over from here on reads no less than what is published now.
+                return epoch if self._epochs.highest(namespace, partition) == top else None
+            holder = self._epochs.holder(namespace, partition, epoch)
+            if holder is not None and not self._readonly and not self._finished(holder.incarnation):
+                return None
+        return None
+
+    def _finished(self, incarnation: str) -> bool:
+        """Return whether the incarnation is dead and all it ever wrote has been taken in."""
+        if self._observer.alive(incarnation):
+            return False
+        if not self._catalog.complete(incarnation):
+            self._catalog.refresh(liveness=True)
+        return self._catalog.complete(incarnation)
+
+    def _count(self, view: View, namespace: str, partition: int, epoch: int) -> None:
+        catalog = self._catalog
+        begun = catalog.begun(namespace, partition, epoch)
+        assert begun is not None
+        if view.epoch != epoch or not view.links:
+            view.links = self._chain(namespace, partition, epoch)
+            view.epoch = epoch
+            view.limits = {link.epoch: link.limit for link in view.links}
+        top = view.links[-1]
+        limit = catalog.last_place.get(top.writer, begun.place)
+        if limit != top.limit:
+            view.links[-1] = Link(top.epoch, top.writer, limit, top.begin)
+            view.limits[epoch] = limit
+        view.ends = dict(catalog.ends(namespace, partition, epoch))
+        if catalog.damaged:
+            view.broken = self._broken(view)
+
+    def _chain(self, namespace: str, partition: int, epoch: int) -> list[Link]:
+        links: list[Link] = []
+        limit: Place | None = None
+        while epoch > 0:
+            holder = self._epochs.holder(namespace, partition, epoch)
+            begun = self._catalog.begun(namespace, partition, epoch)
+            if holder is None or begun is None:
+                # Its segment is damaged or gone: show what can be read below; `broken` stops whoever passes here.
+                epoch, limit = epoch - 1, None
+                continue
+            if limit is None:
+                limit = self._catalog.last_place.get(holder.incarnation, begun.place)
+            links.append(Link(epoch, holder.incarnation, limit, begun.begin))
+            if begun.begin.after is None:
+                break
+            epoch, limit = begun.begin.after.epoch, begun.begin.after.place
+        links.reverse()
+        return links
+
+    def _broken(self, view: View) -> LogCorrupt | None:
+        writers = {link.writer for link in view.links}
+        for segment in self._catalog.ordered():
+            if segment.damage is not None and (segment.header is None or segment.writer in writers):
+                return segment.damage
+        return None
+
+    def counts(self, namespace: str, partition: int, epoch: int, place: Place) -> bool | None:
+        """Return whether a section of the epoch at ``place`` counts; None: undecided."""
+        view = self.view(namespace, partition)
+        limit = view.limits.get(epoch)
+        if limit is not None and place <= limit:
+            return True
+        return False if epoch < view.epoch else None
+
+    def predecessor(self, namespace: str, partition: int, epoch: int) -> Begin:
+        """Return the begin that a taker of ``epoch`` writes: it settles everything below, as published right now."""
+        for below in range(epoch - 1, 0, -1):
+            holder = self._epochs.holder(namespace, partition, below)
+            begun = self._catalog.begun(namespace, partition, below)
+            if holder is None or begun is None:
+                continue
+            place = self._catalog.last_place[holder.incarnation]
+            return Begin(After(below, place), dict(self._catalog.ends(namespace, partition, below)))
+        return Begin(None, {})

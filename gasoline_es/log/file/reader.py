@@ -1,0 +1,147 @@
+"""Reading a single-writer topic: along the chain of its partition's epochs, only what counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.file.catalog import Catalog, Segment
+from gasoline_es.log.file.lines import BatchHeader, decode_records
+from gasoline_es.log.file.ownership import Link, Ownership
+from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
+from gasoline_es.log.port import Offset, Record
+
+
+class Reader:
+    """Reads of one handle. Looks things up under the handle's lock; reads published bytes, which never change, without."""
+
+    def __init__(self, catalog: Catalog, ownership: Ownership, lock: AbstractContextManager[Any]) -> None:
+        self._catalog: Final = catalog
+        self._ownership: Final = ownership
+        self._lock: Final = lock
+
+    def end(self, topic: str, partition: int) -> Offset:
+        """Return the offset after the last counted record."""
+        with self._lock:
+            self._catalog.refresh()
+            return Offset(self._ownership.view(_namespace(topic), partition).ends.get(topic, 0))
+
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Return an iterator over the counted records with ``start <= offset < stop``, as of this call."""
+        with self._lock:
+            self._catalog.refresh()
+            view = self._ownership.view(_namespace(topic), partition)
+            links = list(view.links)
+            end = view.ends.get(topic, 0)
+            broken = view.broken
+            if self._catalog.damaged and not links:
+                broken = self._catalog.damage
+        return self._read(topic, partition, start, end if stop is None else min(stop, end), links, broken)
+
+    def _read(
+        self, topic: str, partition: int, start: int, stop: int, links: Sequence[Link], broken: LogCorrupt | None
+    ) -> Iterator[Record]:
+        for index, link in enumerate(links):
+            if start >= stop and broken is None:
+                return
+            below = links[index + 1].begin.offsets.get(topic, 0) if index + 1 < len(links) else stop
+            first = link.begin.offsets.get(topic, 0)
+            if broken is None and (below <= start or first >= stop or first == below):
+                continue
+            for record in self._read_link(topic, partition, start, stop, link):
+                assert record.offset is not None
+                start = record.offset + 1
+                yield record
+        if broken is not None and start < stop or broken is not None and stop == 0:
+            raise broken
+
+    def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[Record]:
+        for segment in self._segments(link):
+            if segment.header is None:
+                assert segment.damage is not None
+                raise segment.damage
+            last = link.limit.batch if segment.number == link.limit.segment else None
+            with self._lock:
+                places = self._catalog.index(segment).runs.get((topic, partition, link.epoch))
+                position = None if places is None else places.at(start)
+                end = segment.position
+            if position is not None:
+                with self._catalog.reading(segment, end) as window:
+                    scan = BatchScan(window, position, None, None)
+                    try:
+                        for header in scan.headers(end):
+                            if last is not None and header.number > last:
+                                break
+                            yield from _records(window, header, topic, partition, link.epoch, start, stop)
+                    except Damage as damage:
+                        raise self._catalog.corrupt_error(segment, damage) from damage
+            if segment.damage is not None and (last is None or last > segment.batch):
+                raise segment.damage
+
+    def _segments(self, link: Link) -> list[Segment]:
+        with self._lock:
+            numbers = {n for n in self._catalog.by_writer.get(link.writer, []) if n <= link.limit.segment}
+            if self._catalog.damaged:
+                # A segment whose header is damaged may be anybody's.
+                low = min(numbers, default=0)
+                numbers |= {
+                    segment.number
+                    for segment in self._catalog.ordered()
+                    if segment.damage is not None
+                    and segment.header is None
+                    and low < segment.number < link.limit.segment
+                }
+            return [self._catalog.segments[number] for number in sorted(numbers)]
+
+    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+        """Return the records at these ascending offsets. Raises: LogError if one is not there."""
+        found: list[Record] = []
+        wanted = list(offsets)
+        index = 0
+        while index < len(wanted):
+            # Neighbours are read in one go; a gap is looked up by the index.
+            last = index
+            while last + 1 < len(wanted) and wanted[last + 1] - wanted[last] <= 64:
+                last += 1
+            run = set(wanted[index : last + 1])
+            found.extend(
+                record
+                for record in self.read(topic, partition, wanted[index], wanted[last] + 1)
+                if record.offset in run
+            )
+            index = last + 1
+        if len(found) != len(wanted):
+            missing = sorted(set(wanted) - {record.offset for record in found})
+            raise LogError(
+                f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
+                topic=topic,
+                partition=partition,
+                offsets=missing,
+            )
+        return found
+
+
+def _records(
+    window: Window, header: BatchHeader, topic: str, partition: int, epoch: int, start: int, stop: int
+) -> Iterator[Record]:
+    position = header.body
+    for section in header.sections:
+        if section.epoch == epoch and section.partition == partition:
+            at = 0
+            lines: list[bytes] | None = None
+            for group in section.groups:
+                if group.topic == topic and group.offset is not None and group.partition == partition:
+                    first = max(0, start - group.offset)
+                    last = min(group.size, stop - group.offset)
+                    if first < last:
+                        if lines is None:
+                            lines = read_section(window, header, section, position)
+                        yield from decode_records(lines[at : at + group.size], group, first, last)
+                at += group.size
+        position += section.bytes
+
+
+def _namespace(topic: str) -> str:
+    return topic.partition(".")[0]

@@ -1,0 +1,234 @@
+"""Tails: reading a many-writer topic's partition forward over all segments, from a position that can be stored.
+
+A position, as JSON::
+
+    {"finished":[[1,40]],"at":{"41":[4711,0],"43":[17,2]}}
+
+``finished``: ranges of segments, both ends included, that were read to their ends and get nothing more. ``at``: for each other
+segment that was read from, the batch to go on with and how many of its record lines were passed already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.file.catalog import Catalog, Segment
+from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader, decode_records
+from gasoline_es.log.file.ownership import Ownership
+from gasoline_es.log.file.scan import Damage, Window, read_section
+from gasoline_es.log.port import Position, Record, Tail
+
+_PENDING_MAX: Final = 4096
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far one segment was read. Everything up to ``known`` is either consumed or in ``pending``; beyond: not looked at."""
+
+    batch: int
+    record: int
+    pending: deque[BatchHeader] = field(default_factory=deque[BatchHeader])
+    behind: bool = True
+    """Not fed by the catalog: what comes next is looked up in the index."""
+
+
+class FileTail(Tail):
+    """A tail over the file log. The catalog feeds it new batches; older ones it finds by the index."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        position: Position | None,
+        catalog: Catalog,
+        ownership: Ownership,
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self._key: Final = (topic, partition)
+        self._catalog: Final = catalog
+        self._ownership: Final = ownership
+        self._lock: Final = lock
+        self._finished: list[list[int]] = []
+        self._cursors: dict[int, _Cursor] = {}
+        self._open: list[int] = []
+        """Segments that are not finished for this tail, ascending."""
+        self._highest = 0
+        self._load(position)
+
+    def _load(self, position: Position | None) -> None:
+        members = cast(dict[str, Any], position or {})
+        try:
+            self._finished = [[int(first), int(last)] for first, last in members.get("finished", [])]
+            for number, (batch, record) in members.get("at", {}).items():
+                self._cursors[int(number)] = _Cursor(int(batch), int(record))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise LogError(f"not a position in a topic of this log: {members!r}", position=members) from error
+        named = [last for _, last in self._finished] + list(self._cursors)
+        if named and max(named) > self._catalog.highest:
+            raise LogError(
+                f"a position names segment {max(named)}, but the log ends with {self._catalog.highest}: "
+                "it is of another log",
+                position=members,
+            )
+
+    def heard(self, segment: Segment, header: BatchHeader) -> None:
+        """Take note of a new batch with records for this tail."""
+        cursor = self._cursors.get(segment.number)
+        if cursor is None or cursor.behind:
+            return
+        if len(cursor.pending) >= _PENDING_MAX:
+            # Nobody polls. What waits is forgotten and found again by the index, so that the queue stays bounded.
+            cursor.pending.clear()
+            cursor.behind = True
+            return
+        cursor.pending.append(header)
+
+    @property
+    def position(self) -> Position:
+        """How far the polls have come."""
+        at: dict[str, list[int]] = {}
+        for number in self._open:
+            cursor = self._cursors[number]
+            if cursor.batch or cursor.record:
+                at[str(number)] = [cursor.batch, cursor.record]
+        return Position({"finished": [list(span) for span in self._finished], "at": at})
+
+    def poll(self, max_records: int = 10_000) -> list[Record]:
+        """Return the records published since the last poll."""
+        records: list[Record] = []
+        with self._lock:
+            self._catalog.refresh()
+            self._discover()
+            waiting: set[str] = set()
+            for number in list(self._open):
+                segment = self._catalog.segments[number]
+                if segment.writer in waiting:
+                    continue
+                try:
+                    if not self._read(segment, records, max_records):
+                        waiting.add(segment.writer)
+                    elif segment.damage is not None:
+                        raise segment.damage
+                except LogCorrupt:
+                    if records:
+                        break
+                    raise
+                if len(records) >= max_records:
+                    break
+        return records
+
+    def _discover(self) -> None:
+        while self._highest < self._catalog.highest:
+            self._highest += 1
+            number = self._highest
+            if number in self._catalog.segments and not any(a <= number <= b for a, b in self._finished):
+                self._open.append(number)
+                self._cursors.setdefault(number, _Cursor(0, 0))
+
+    def _read(self, segment: Segment, records: list[Record], max_records: int) -> bool:
+        """Take what one segment has. False: it holds records that are undecided, or did not fit any more."""
+        cursor = self._cursors[segment.number]
+        if cursor.behind or cursor.pending:
+            with self._catalog.reading(segment, segment.position) as window:
+                for header in self._ahead(segment, cursor):
+                    if not self._take(segment, header, cursor, window, records, max_records):
+                        return False
+                    if cursor.pending and cursor.pending[0] is header:
+                        cursor.pending.popleft()
+        cursor.behind = False
+        if segment.header is not None and segment.batches:
+            cursor.batch, cursor.record = segment.batch + 1, 0
+        if segment.finished and segment.damage is None:
+            self._finish(segment.number)
+        return True
+
+    def _ahead(self, segment: Segment, cursor: _Cursor) -> Iterator[BatchHeader]:
+        """Yield the batches from the cursor on that have records for this tail (and, when behind, some that have none)."""
+        if not cursor.behind:
+            yield from list(cursor.pending)
+            return
+        places = self._catalog.index(segment).tails.get(self._key)
+        if places is None:
+            return
+        for header in self._catalog.headers(segment, places.at(cursor.batch), segment.position):
+            if header.number >= cursor.batch:
+                yield header
+
+    def _take(
+        self,
+        segment: Segment,
+        header: BatchHeader,
+        cursor: _Cursor,
+        window: Window,
+        records: list[Record],
+        max_records: int,
+    ) -> bool:
+        """Take one batch's records; False if it was left at an undecided section or at ``max_records``."""
+        if header.number > cursor.batch:
+            cursor.batch, cursor.record = header.number, 0
+        passed = 0
+        position = header.body
+        for section in header.sections:
+            count = section.record_count
+            if cursor.record < passed + count and any((g[0], g[1]) == self._key for g in section.groups):
+                counts = self._counts(segment, header, section)
+                if counts is None:
+                    return False
+                if counts:
+                    try:
+                        lines = read_section(window, header, section, position)
+                    except Damage as damage:
+                        raise self._catalog.corrupt_error(segment, damage) from damage
+                    if not self._take_section(section, lines, passed, cursor, records, max_records):
+                        return False
+            passed += count
+            position += section.bytes
+            cursor.record = max(cursor.record, passed)
+        cursor.batch, cursor.record = header.number + 1, 0
+        return True
+
+    def _take_section(
+        self,
+        section: SectionHeader,
+        lines: list[bytes],
+        passed: int,
+        cursor: _Cursor,
+        records: list[Record],
+        max_records: int,
+    ) -> bool:
+        start = 0
+        for group in section.groups:
+            stop = start + group.size
+            if (group.topic, group.partition) == self._key and cursor.record < passed + stop:
+                first = max(0, cursor.record - passed - start)
+                last = min(group.size, first + max_records - len(records))
+                records.extend(decode_records(lines[start:stop], group, first, last))
+                cursor.record = passed + start + last
+                if last < group.size:
+                    return False
+            start = stop
+        return True
+
+    def _counts(self, segment: Segment, header: BatchHeader, section: SectionHeader) -> bool | None:
+        if section.epoch is None:
+            return True
+        assert segment.header is not None
+        place = Place(segment.number, header.number)
+        return self._ownership.counts(segment.header.namespace, section.partition, section.epoch, place)
+
+    def _finish(self, number: int) -> None:
+        self._open.remove(number)
+        del self._cursors[number]
+        spans = sorted([*self._finished, [number, number]])
+        merged = [spans[0]]
+        for first, last in spans[1:]:
+            if first <= merged[-1][1] + 1:
+                merged[-1][1] = max(merged[-1][1], last)
+            else:
+                merged.append([first, last])
+        self._finished = merged

@@ -1,0 +1,42 @@
+"""Checking every published byte of a log, and saying where it is not what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gasoline_es.errors import LogCorrupt
+from gasoline_es.log.file.catalog import Catalog, Segment
+from gasoline_es.log.file.scan import BatchScan, Damage
+from gasoline_es.log.port import Problem, SegmentInfo
+
+
+def verify_segments(catalog: Catalog, segments: Sequence[Segment]) -> Iterator[Problem | SegmentInfo]:
+    """Yield each segment when done with it, and each problem when met, in file order."""
+    for segment in segments:
+        yield from _verify_published(catalog, segment)
+        damage: LogCorrupt | None = segment.damage
+        if damage is not None:
+            yield Problem(segment.number, damage.position, damage.reason)
+        yield catalog.describe(segment)
+
+
+def _verify_published(catalog: Catalog, segment: Segment) -> Iterator[Problem]:
+    header = segment.header
+    if header is None:
+        return
+    batch = 0 if header.follows is None else header.follows.batch
+    with catalog.reading(segment, segment.position) as window:
+        scan = BatchScan(window, header.bytes, batch, header.digest)
+        while True:
+            try:
+                found = scan.next(segment.position)
+                if found is None:
+                    return
+            except Damage as damage:
+                yield Problem(segment.number, damage.position, damage.reason)
+                return
+            try:
+                scan.check_body(found)
+            except Damage as damage:
+                # Where the next batch starts is known: the header's length is proved by its own digest.
+                yield Problem(segment.number, damage.position, damage.reason)

@@ -1,0 +1,188 @@
+"""The writer of one incarnation's segments: one batch at a time, durable and published when ``append`` returns."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from gasoline_es.errors import LogFailed, NoSpace
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.end import PublishedEnd, State, encode_end
+from gasoline_es.log.file.lines import Draft, Place, SegmentHeader, encode_batch, encode_segment_header
+
+SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def segment_path(directory: str, number: int) -> str:
+    """Return a segment's path without its suffix."""
+    return f"{directory}/segments/{number:010d}"
+
+
+@dataclass(slots=True)
+class _Active:
+    """The segment being appended to. Nothing at or after ``end.position`` counts."""
+
+    header: bytes
+    digest: str
+    fd: int
+    end_fd: int
+    end: PublishedEnd
+    named: bool = False
+    """The directory was synced after the segment was made: its name is durable."""
+
+
+class SegmentWriter:
+    """Appends batches to segments of its own. Not thread-safe: the log serialises its calls."""
+
+    def __init__(
+        self, directory: str, writer: str, namespace: str, disk: Disk, segment_bytes_max: int = SEGMENT_BYTES_MAX
+    ) -> None:
+        self.sync_s = 0.0
+        """A running estimate of how long one sync takes."""
+        self.highest_known = 0
+        """A segment number known to be taken; the next one is looked for above it."""
+        self.ends: dict[int, PublishedEnd] = {}
+        """The published ends of this writer's segments, as the files beside them say."""
+        self.failed: LogFailed | None = None
+        self._directory: Final = directory
+        self._writer: Final = writer
+        self._namespace: Final = namespace
+        self._disk: Final = disk
+        self._segment_bytes_max: Final = segment_bytes_max
+        self._active: _Active | None = None
+        self._last: Place | None = None
+
+    def append(self, drafts: Sequence[Draft]) -> None:
+        """Write the drafts as one batch, sync it, publish it (filelog.md §3.1).
+
+        Raises: NoSpace: nothing of it counts, and it may be tried again. LogFailed: nothing may be appended any more.
+        """
+        if self.failed is not None:
+            raise self.failed
+        number = 1 if self._last is None else self._last.batch + 1
+        try:
+            active = self._segment(drafts)
+            first = active.end.position == 0
+            data, digest = encode_batch(number, active.digest, drafts)
+            if first:
+                data = active.header + data
+                # Written before it matters: rewriting these bytes in place later cannot run out of space.
+                self._disk.write(active.end_fd, encode_end(active.end), 0)
+            self._disk.write(active.fd, data, active.end.position)
+        except OSError as error:
+            self._write_failed(error)
+        try:
+            started = time.perf_counter()
+            self._disk.datasync(active.fd)
+            if not active.named:
+                self._disk.sync_directory(f"{self._directory}/segments")
+                active.named = True
+            else:
+                self._measured(time.perf_counter() - started)
+            active.end = replace(active.end, batch=number, position=active.end.position + len(data))
+            self._disk.write(active.end_fd, encode_end(active.end), 0)
+        except OSError as error:
+            self._sync_failed(active, error)
+        active.digest = digest
+        self.ends[active.end.segment] = active.end
+        self._last = Place(active.end.segment, number)
+
+    def _measured(self, sync_s: float) -> None:
+        self.sync_s = sync_s if self.sync_s == 0.0 else 0.8 * self.sync_s + 0.2 * sync_s
+
+    def _segment(self, drafts: Sequence[Draft]) -> _Active:
+        active = self._active
+        if active is not None and active.end.position >= self._segment_bytes_max:
+            self.finish()
+            active = None
+        elif active is not None and active.end.position > 0:
+            size = active.end.position + sum([sum(map(len, draft.lines)) for draft in drafts])
+            if size > self._segment_bytes_max:
+                self.finish()
+                active = None
+        if active is None:
+            active = self._active = self._claim()
+        return active
+
+    def _claim(self) -> _Active:
+        number = self.highest_known
+        fd = -1
+        while fd < 0:
+            number += 1
+            try:
+                fd = self._disk.create(segment_path(self._directory, number) + ".jsonl")
+            except FileExistsError:
+                continue
+        self.highest_known = number
+        try:
+            end_path = segment_path(self._directory, number) + ".end"
+            self._disk.unlink(end_path)  # left by a segment of this number that a power loss took
+            end_fd = self._disk.create(end_path)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        end = PublishedEnd(number, self._writer, 0 if self._last is None else self._last.batch, 0)
+        header, digest = encode_segment_header(
+            SegmentHeader(number, self._writer, self._namespace, self._last, time.time_ns() // 1000)
+        )
+        self.ends[number] = end
+        return _Active(header, digest, fd, end_fd, end)
+
+    def _write_failed(self, error: OSError) -> NoReturn:
+        """Take back what was written of a batch: it was never published, and never will be."""
+        active = self._active
+        try:
+            if active is not None and active.end.position == 0:
+                self._disk.truncate(active.fd)
+            elif active is not None:
+                self._leave(active, "failed")
+        except OSError as second:
+            raise self._fail(f"the log in {self._directory} cannot be written: {second}") from second
+        where = f"the log in {self._directory}"
+        if error.errno in _FULL:
+            raise NoSpace(
+                f"{where} has no space left; nothing of the append counts, and it can be repeated once there is space",
+                path=self._directory,
+            ) from error
+        raise LogFailed(f"a write to {where} failed: {error}", path=self._directory) from error
+
+    def _sync_failed(self, active: _Active, error: OSError) -> NoReturn:
+        # The kernel may have dropped the pages and called them clean: no later sync can be believed (fsyncgate).
+        good = self.ends[active.end.segment]
+        try:
+            self._disk.write(active.end_fd, encode_end(replace(good, state="failed")), 0)
+        except OSError:
+            pass
+        self.ends[good.segment] = replace(good, state="failed")
+        raise self._fail(f"a sync of the log in {self._directory} failed: {error}; reopen the log to go on") from error
+
+    def _fail(self, message: str) -> LogFailed:
+        self.failed = LogFailed(message, path=self._directory)
+        return self.failed
+
+    def finish(self) -> None:
+        """Say that the active segment gets no more batches, and let go of it."""
+        active = self._active
+        if active is not None and self.failed is None:
+            self._leave(active, "closed")
+
+    def _leave(self, active: _Active, state: State) -> None:
+        active.end = replace(active.end, state=state)
+        self._disk.write(active.end_fd, encode_end(active.end), 0)
+        self.ends[active.end.segment] = active.end
+        self._drop(active)
+
+    def _drop(self, active: _Active) -> None:
+        self._active = None
+        for fd in (active.fd, active.end_fd):
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the files without a word, as the end of the process would."""
+        if self._active is not None:
+            self._drop(self._active)

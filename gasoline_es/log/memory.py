@@ -1,0 +1,386 @@
+"""The memory log: the file log's semantics without files, for tests and for programs that need no durability.
+
+Handles of one process on the same name share one store: epochs, fencing, take-overs and tails work between them as between
+processes on a directory. A handle that goes away without :meth:`MemoryLog.close` is told so by :meth:`MemoryLog.crash`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakSet
+
+from gasoline_es.errors import (
+    AppendUnknown,
+    Fenced,
+    LogError,
+    LogFailed,
+    LogReadOnly,
+    NoSpace,
+    PartitionOwned,
+    RecordTooLarge,
+)
+from gasoline_es.log.names import PARTITIONS_DEFAULT, check_namespace, check_partitions, check_wanted
+from gasoline_es.log.port import (
+    RECORD_BYTES_MAX,
+    Appended,
+    Epoch,
+    Log,
+    LogInfo,
+    NewRecord,
+    Offset,
+    Outcome,
+    Owner,
+    Ownership,
+    Position,
+    Problem,
+    Record,
+    Section,
+    SegmentInfo,
+    Tail,
+)
+
+Fault = type[NoSpace] | type[LogFailed] | type[Fenced] | type[AppendUnknown]
+
+
+@dataclass(slots=True)
+class _Held:
+    """Who holds a partition of a namespace."""
+
+    epoch: int
+    incarnation: str
+    released: bool = False
+
+
+@dataclass(slots=True, weakref_slot=True)
+class MemoryStore:
+    """What handles share."""
+
+    log_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    namespaces: dict[str, int] = field(default_factory=dict[str, int])
+    owned: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
+    shared: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
+    held: dict[tuple[str, int], _Held] = field(default_factory=dict[tuple[str, int], _Held])
+    living: set[str] = field(default_factory=set[str])
+    handles: WeakSet[MemoryLog] = field(default_factory=lambda: WeakSet[MemoryLog]())
+
+
+_stores: dict[str, MemoryStore] = {}
+
+
+class MemoryTail(Tail):
+    """Position: ``{"count": records passed}``."""
+
+    def __init__(self, log: MemoryLog, key: tuple[str, int], position: Position | None) -> None:
+        self._log = log
+        self._key = key
+        count: object = position.get("count", 0) if position is not None else 0
+        if not isinstance(count, int) or not 0 <= count <= len(log.store.shared.get(key, [])):
+            raise LogError(f"not a position in a topic of this log: {position!r}", position=position)
+        self._count = count
+
+    def poll(self, max_records: int = 10_000) -> list[Record]:
+        """Return the records published since the last poll."""
+        records = self._log.store.shared.get(self._key, [])[self._count : self._count + max_records]
+        self._count += len(records)
+        return records
+
+    @property
+    def position(self) -> Position:
+        """How far the polls have come."""
+        return Position({"count": self._count})
+
+
+class MemoryLog(Log):
+    """See :class:`gasoline_es.log.port.Log`. Made by :func:`open_memory_log`."""
+
+    def __init__(self, store: MemoryStore, url: str, namespace: str, *, readonly: bool) -> None:
+        self.store: Final = store
+        self.url = url
+        self.log_id = store.log_id
+        self.namespace = namespace
+        self.partition_count = store.namespaces[namespace]
+        self.writable = not readonly
+        self.incarnation = "" if readonly else secrets.token_hex(8)
+        if not readonly:
+            store.living.add(self.incarnation)
+        store.handles.add(self)
+        self._closed = False
+        self._failed: LogFailed | None = None
+        self._faults: deque[Fault] = deque()
+        self._dirty = True
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- for tests ----------------------------------------------------------------------------------------------------
+
+    def fail_next(self, fault: Fault) -> None:
+        """Make the next append have this outcome for each section; call again for the append after it.
+
+        ``AppendUnknown``: the sections count all the same, as when an answer got lost.
+        """
+        self._faults.append(fault)
+
+    def crash(self) -> None:
+        """Go away as the end of the process would: nothing is released, others can take the partitions at once."""
+        self._closed = True
+        self.store.living.discard(self.incarnation)
+        self._announce()
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    async def append(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append the sections in one group (see the port)."""
+        self._usable()
+        fenced = [section for section in sections if section.epoch is not None]
+        if len({(section.partition, section.epoch) for section in fenced}) != len(fenced):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+        for section in sections:
+            for record in section.records:
+                _check(record)
+        if self._faults:
+            fault = self._faults.popleft()
+            if fault is AppendUnknown:
+                for section in sections:
+                    self._append_section(section)
+                self._announce()
+            error = fault(f"injected into {self.url}")
+            if isinstance(error, LogFailed):
+                self._failed = error
+            return [error] * len(sections)
+        outcomes: list[Outcome] = [self._append_section(section) for section in sections]
+        self._announce()
+        # A real append lets other tasks run; code that relies on the contrary must not pass its tests here.
+        await asyncio.sleep(0)
+        return outcomes
+
+    def _append_section(self, section: Section) -> Outcome:
+        if section.epoch is not None and not self._holds(section.partition, section.epoch):
+            return Fenced(
+                f"partition {section.partition} of namespace {self.namespace!r} is not owned as epoch {section.epoch}",
+                partition=section.partition,
+                epoch=section.epoch,
+            )
+        firsts: dict[str, Offset] = {}
+        for new in section.records:
+            key = (new.topic, new.partition)
+            offset: Offset | None = None
+            if (
+                section.epoch is not None
+                and new.partition == section.partition
+                and new.topic.startswith(self.namespace + ".")
+            ):
+                records = self.store.owned.setdefault(key, [])
+                offset = Offset(len(records))
+                firsts.setdefault(new.topic, offset)
+            value = None if new.value == b"null" else new.value
+            headers = dict(new.headers) if new.headers else None
+            record = Record(new.topic, new.partition, offset, new.key, value, new.time_us, headers)
+            if offset is not None:
+                self.store.owned[key].append(record)
+            self.store.shared.setdefault(key, []).append(record)
+        return Appended(firsts)
+
+    def _usable(self) -> None:
+        self._readable()
+        if not self.writable:
+            raise LogReadOnly(f"{self.url} was opened for reading")
+        if self._failed is not None:
+            raise LogFailed(self._failed.message, **self._failed.fields)
+
+    def _readable(self) -> None:
+        if self._closed:
+            raise LogError(f"{self.url} is closed")
+
+    # --- owning -------------------------------------------------------------------------------------------------------
+
+    def _holds(self, partition: int, epoch: int) -> bool:
+        held = self.store.held.get((self.namespace, partition))
+        return held is not None and held.epoch == epoch and held.incarnation == self.incarnation and not held.released
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self.partition_count:
+            raise LogError(
+                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
+                partition=partition,
+            )
+
+    async def acquire(self, partition: int) -> Ownership:
+        """Take the partition as a new epoch (see the port)."""
+        self._check_partition(partition)
+        self._usable()
+        held = self.store.held.get((self.namespace, partition))
+        if held is None or held.released or held.incarnation not in self.store.living:
+            held = _Held(1 if held is None else held.epoch + 1, self.incarnation)
+            self.store.held[self.namespace, partition] = held
+            self._announce()
+        elif held.incarnation != self.incarnation:
+            raise PartitionOwned(
+                f"partition {partition} of namespace {self.namespace!r} is owned by {held.incarnation}, which lives",
+                partition=partition,
+                owner=held.incarnation,
+                epoch=held.epoch,
+            )
+        return Ownership(partition, Epoch(held.epoch), self._ends(partition))
+
+    def _ends(self, partition: int) -> dict[str, Offset]:
+        return {
+            topic: Offset(len(records))
+            for (topic, at), records in self.store.owned.items()
+            if at == partition and topic.startswith(self.namespace + ".")
+        }
+
+    def steal(self, partition: int) -> None:
+        """For tests: let somebody else take the partition, as after this process was frozen for too long."""
+        held = self.store.held.get((self.namespace, partition))
+        epoch = 1 if held is None else held.epoch + 1
+        self.store.held[self.namespace, partition] = _Held(epoch, "stolen")
+        self._announce()
+
+    async def release(self, partition: int) -> None:
+        """Give the partition up (see the port)."""
+        self._check_partition(partition)
+        self._usable()
+        held = self.store.held.get((self.namespace, partition))
+        if held is not None and held.incarnation == self.incarnation and not held.released:
+            held.released = True
+            self._announce()
+
+    def owner(self, partition: int) -> Owner | None:
+        """Return who holds the partition now (see the port)."""
+        self._check_partition(partition)
+        held = self.store.held.get((self.namespace, partition))
+        if held is None:
+            return None
+        return Owner(
+            partition=partition,
+            epoch=Epoch(held.epoch),
+            incarnation=held.incarnation,
+            alive=held.incarnation in self.store.living,
+            mine=held.incarnation == self.incarnation and not held.released,
+            released=held.released,
+        )
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yield the records of a single-writer topic (see the port)."""
+        self._readable()
+        records = self.store.owned.get((topic, partition), [])
+        end = len(records) if stop is None else min(stop, len(records))
+        return (records[offset] for offset in range(max(0, start), end))
+
+    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+        """Return the records at these ascending offsets (see the port)."""
+        self._readable()
+        records = self.store.owned.get((topic, partition), [])
+        missing = [offset for offset in offsets if not 0 <= offset < len(records)]
+        if missing:
+            raise LogError(
+                f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
+                topic=topic,
+                partition=partition,
+                offsets=missing,
+            )
+        return [records[offset] for offset in offsets]
+
+    def end(self, topic: str, partition: int) -> Offset:
+        """Return the offset after the last record (see the port)."""
+        self._readable()
+        return Offset(len(self.store.owned.get((topic, partition), [])))
+
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+        """Open a many-writer topic's partition for reading (see the port)."""
+        self._readable()
+        return MemoryTail(self, (topic, partition), position)
+
+    async def changed(self) -> None:
+        """Return once something may have changed since the last call returned (see the port)."""
+        self._readable()
+        if self._waiter is not None:
+            raise RuntimeError("only one task at a time may wait for changes of a log")
+        while not self._dirty and not self._closed:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._dirty = False
+
+    def _announce(self) -> None:
+        for handle in list(self.store.handles):
+            handle.wake()
+
+    def wake(self) -> None:
+        """Let :meth:`changed` return, on whatever loop it waits."""
+        self._dirty = True
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
+
+    def info(self) -> LogInfo:
+        """Return what ``log info`` shows."""
+        owners = [owner for p in range(self.partition_count) if (owner := self.owner(p)) is not None]
+        return LogInfo(self.url, self.log_id, dict(self.store.namespaces), (), owners)
+
+    def verify(self) -> Iterator[Problem | SegmentInfo]:
+        """Yield nothing: there are no bytes to check."""
+        return iter(())
+
+    async def close(self) -> None:
+        """Release every partition, let go of the log. Idempotent."""
+        if self._closed:
+            return
+        for held in self.store.held.values():
+            if held.incarnation == self.incarnation:
+                held.released = True
+        self.crash()
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _check(record: NewRecord) -> None:
+    """Raises: RecordTooLarge as the file log would, to the byte or a little earlier; ValueError."""
+    value = record.value or b"null"
+    if b"\n" in value:
+        raise ValueError(f"the value of record {record.key!r} for topic {record.topic!r} has a line feed")
+    size = len(value) + len(json.dumps(record.topic)) + len(json.dumps(record.key)) + 100
+    if record.headers:
+        size += len(json.dumps(dict(record.headers)))
+    if size > RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"a record for topic {record.topic!r}, key {record.key!r}, takes about {size} bytes; "
+            f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
+            topic=record.topic,
+            partition=record.partition,
+            key=record.key,
+            bytes=size,
+        )
+
+
+async def open_memory_log(
+    name: str = "",
+    *,
+    namespace: str = "default",
+    partitions: int | None = None,
+    readonly: bool = False,
+    **options: Any,
+) -> MemoryLog:
+    """Open the memory log of a name, shared in this process, or one of its own if the name is empty."""
+    check_namespace(namespace)
+    check_wanted(partitions)
+    url = f"memory:{name}"
+    store = _stores.setdefault(name, MemoryStore()) if name else MemoryStore()
+    count = check_partitions(store.namespaces, namespace, partitions, url)
+    if count is None:
+        if readonly:
+            raise LogError(f"there is no namespace {namespace!r} in {url}", namespace=namespace)
+        store.namespaces[namespace] = PARTITIONS_DEFAULT if partitions is None else partitions
+    return MemoryLog(store, url, namespace, readonly=readonly)
