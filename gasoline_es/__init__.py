@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gasoline_es.activity_context import ActivityContext
-    from gasoline_es.client import WorkflowHandle, WorkflowInfo
+    from gasoline_es.client import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.context import WorkflowContext
     from gasoline_es.core.retry import Backoff
     from gasoline_es.definitions import Activity, Prune, Workflow, activity, workflow
@@ -28,6 +28,7 @@ __all__ = [
     "NotRetryable",
     "Prune",
     "Signal",
+    "SignalTo",
     "Step",
     "Workflow",
     "WorkflowContext",
@@ -45,6 +46,7 @@ _MODULES = {
     "NotRetryable": "errors",
     "Prune": "definitions",
     "Signal": "signals",
+    "SignalTo": "client",
     "Step": "verbs",
     "Workflow": "definitions",
     "WorkflowContext": "context",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gasoline_es import ActivityContext, Signal, WorkflowContext, activity, workflow
+from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
 from tests.typing.inside import Cancelled, Order, Paid, Receipt, charge, fulfil, pack
 
 
@@ -65,6 +65,16 @@ async def both_times(ctx: WorkflowContext, when: datetime) -> None:
 
 async def unknown_kind(ctx: WorkflowContext) -> None:
     await ctx.removed("actvity", "charge")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def wrong_outside(gasoline: Gasoline, order: Order, receipt: Receipt) -> str:
+    gasoline.dispatch(fulfil, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    await gasoline.dispatch(fulfil, receipt)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    await gasoline.dispatch(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await gasoline.signal(Paid, to="id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await gasoline.signal(Paid(amount=1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    handle = await gasoline.dispatch(fulfil, order)
+    return await handle.output()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
 
 def wrong_definitions() -> None:

@@ -1,0 +1,46 @@
+"""What pyright and mypy infer outside workflows: one assertion for each row of api.md."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import assert_type
+
+from gasoline_es import Gasoline, SignalTo, WorkflowHandle, WorkflowInfo
+from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
+
+
+async def dispatches(gasoline: Gasoline, order: Order) -> None:
+    handle = await gasoline.dispatch(fulfil, order)
+    assert_type(handle, WorkflowHandle[Receipt])
+    assert_type(handle.id, str)
+    assert_type(await handle.output(), Receipt)
+    assert_type(await handle.output(timeout=5), Receipt)
+    assert_type(await handle.output(timeout=timedelta(days=1)), Receipt)
+    assert_type(await gasoline.dispatch(fulfil, order, tags={"order": "42"}, unique=True), WorkflowHandle[Receipt])
+    assert_type(await gasoline.dispatch(fulfil, order, key="order-42"), WorkflowHandle[Receipt])
+    assert_type(await gasoline.dispatch(tick, None), WorkflowHandle[None])
+
+
+async def handles(gasoline: Gasoline, workflow_id: str) -> None:
+    handle = gasoline.handle(workflow_id, fulfil)
+    assert_type(handle, WorkflowHandle[Receipt])
+    assert_type(await handle.get(), WorkflowInfo)
+    assert_type(await gasoline.find(fulfil, tags={"order": "42"}), WorkflowHandle[Receipt] | None)
+    async for info in gasoline.list(name="fulfil", tags={"order": "42"}):
+        assert_type(info, WorkflowInfo)
+        assert_type(info.id, str)
+
+
+async def signals(gasoline: Gasoline, workflow_id: str) -> None:
+    assert_type(await gasoline.signal(Paid(amount=9), to=workflow_id), str)
+    assert_type(await gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, id="line-7"), str)
+    assert_type(await gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)
+    assert_type(await gasoline.signal_many([SignalTo(Paid(amount=9), workflow_id)]), list[str])
+    assert_type(await gasoline.handle(workflow_id, fulfil).signal(Paid(amount=9)), str)
+
+
+async def opens(order: Order) -> None:
+    async with Gasoline.open("memory:") as gasoline:
+        assert_type(gasoline, Gasoline)
+        async with gasoline.worker([fulfil, tick]):
+            assert_type(await (await gasoline.dispatch(fulfil, order)).output(), Receipt)
