@@ -9,26 +9,20 @@ Payloads are parsed by pydantic-core and not by orjson, which reads 2^64 as a fl
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import types
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
 
 from gasoline_es.core.comparison import Difference, difference, key_step, kind_of, name_of
+from gasoline_es.core.faults import DEPTH_MAX, DEPTH_OF_RECORDS, fault_in, iterates, unknown_in
 from gasoline_es.errors import DefinitionError, NotSerializable, ReplayError
 
 T = TypeVar("T")
 
-# pydantic-core's parser reads 201 levels. A value's share leaves the rest to the records that embed it, so that nothing
-# is written that cannot be read.
-_DEPTH_MAX = 150
-_DEPTH_OF_RECORDS = 51
 _INT64_MAX = 1 << 63
 _BYTES_AS_BASE64 = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 
@@ -100,11 +94,13 @@ class Codec(Generic[T]):
         Raises: NotSerializable with the path below ``where`` and the type of what cannot be kept.
         """
         try:
+            if iterates(value):
+                raise TypeError("an iterator can be read only once")
             # Not warnings="error", which costs 1.2 µs more than the rest: what pydantic warns of is a wrong type, and
             # that either changes on the way or is kept as it is.
             raw = self._to_json(value, by_alias=False, round_trip=True, warnings=False)
-            if len(raw) > 2 * _DEPTH_MAX and raw.count(b"[") + raw.count(b"{") > _DEPTH_MAX:
-                from_json(b"[" * _DEPTH_OF_RECORDS + raw + b"]" * _DEPTH_OF_RECORDS)  # refuses too deep a nesting
+            if len(raw) > 2 * DEPTH_MAX and raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
+                from_json(b"[" * DEPTH_OF_RECORDS + raw + b"]" * DEPTH_OF_RECORDS)  # refuses too deep a nesting
             decoded = self._validate_json(raw, by_alias=True, by_name=True)
             found = difference(value, decoded)
         except Exception as error:  # pydantic, and whatever users' serialisers and validators raise
@@ -116,7 +112,7 @@ class Codec(Generic[T]):
     def _explained(self, value: Any, where: str, error: Exception) -> NotSerializable:
         """Find out what pydantic stumbled over: it names types and problems, but seldom the path."""
         try:
-            found = _fault(value, []) or _unknown(value)
+            found = fault_in(value) or unknown_in(value)
         except Exception:  # the value's own code may raise anywhere; then the first error is the best there is
             found = None
         if found is not None:
@@ -269,86 +265,14 @@ def _rebuilt(schema: Any) -> Any:
 
 # --- explaining a refusal ---------------------------------------------------------------------------------------------
 
-_LIVE_TYPES: tuple[type[Any], ...] = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.ModuleType,
-    types.GeneratorType,
-    types.CoroutineType,
-    types.AsyncGeneratorType,
-)
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Give the steps and values directly below a value; nothing for what is opaque."""
-    if isinstance(value, BaseModel):
-        for name, part in {**value.__dict__, **(value.__pydantic_extra__ or {})}.items():
-            yield f".{name}", part
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for each in dataclasses.fields(value):
-            yield f".{each.name}", getattr(value, each.name, None)
-    elif isinstance(value, Mapping):
-        for key, part in cast(Mapping[Any, Any], value).items():
-            yield key_step(key), part
-    elif isinstance(value, (list, tuple, deque)):
-        for index, part in enumerate(cast(list[Any], value)):
-            yield f"[{index}]", part
-    elif isinstance(value, (set, frozenset)):
-        for part in cast(set[Any], value):
-            yield key_step(part), part
-
-
-def _fault(value: Any, above: list[int]) -> Difference | None:
-    """Find what no annotation could save: a cycle, NaN, a lone surrogate, a live object, too deep a nesting."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return Difference(f"{value!r} is not a JSON number", "float")
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return Difference("a str with a lone surrogate is not valid Unicode", "str")
-        return None
-    if isinstance(value, _LIVE_TYPES) or any(base.__module__ == "_io" for base in type(value).__mro__):
-        kind = kind_of(value)
-        return Difference(f"a {kind} cannot be kept; give the data it stands for", kind)
-    if id(value) in above:
-        return Difference("it contains itself", kind_of(value))
-    if len(above) >= _DEPTH_MAX:
-        return Difference(f"it is nested more than {_DEPTH_MAX} levels deep", kind_of(value))
-    above.append(id(value))
-    for step, part in _parts(value):
-        found = _fault(part, above)
-        if found is not None:
-            return found.under(step)
-    above.pop()
-    return None
-
 
 def _cause(value: Any, found: Difference) -> Difference:
     """Prefer to say why nothing could keep a value over how this annotation changed it (NaN becomes null)."""
     try:
-        fault = _fault(value, [])
+        fault = fault_in(value)
     except Exception:  # the value's own code may raise anywhere
         return found
     return fault if fault is not None and fault.path("").startswith(found.path("")) else found
-
-
-def _unknown(value: Any) -> Difference | None:
-    """Find the innermost value of a type that pydantic cannot write."""
-    opaque = True
-    for step, part in _parts(value):
-        opaque = False
-        found = _unknown(part)
-        if found is not None:
-            return found.under(step)
-    if opaque:
-        try:
-            to_json(value)
-        except ValueError:
-            kind = kind_of(value)
-            return Difference(f"a {kind} cannot be written as JSON", kind)
-    return None
 
 
 def _first_problem(error: ValidationError, where: str) -> tuple[str, str, str]:

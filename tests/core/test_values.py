@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import threading
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -547,6 +548,22 @@ def test_live_object_is_refused_with_its_path_and_type(
     assert capfd.readouterr().err == ""  # no warning of pydantic's either
     if hasattr(live, "close"):
         live.close()
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    value: Any
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("annotation", [Any, str, list[int], Line, Point, dict[str, Any]])
+def test_endless_iterator_is_refused_and_not_read(annotation: Any) -> None:
+    """B22: pydantic would read an iterator to its end wherever it meets one, an open pipe too."""
+    source = itertools.count()
+    value: Any
+    for value in (source, [source], {"a": (source,)}, Slotted([source]), Line.model_construct(sku=source), {1: source}):
+        assert refused(annotation, value).type == "count"
+    assert next(source) == 0
 
 
 def test_not_a_number_is_refused_by_every_float_annotation() -> None:
