@@ -79,8 +79,11 @@ class Codec(Generic[T]):
         try:
             decoded: T = self._validate_json(raw, by_alias=True, by_name=True)
             return decoded
-        except ValidationError as error:
-            path, problem, _kind = _first_problem(error, "value")
+        except Exception as error:  # pydantic's ValidationError, and whatever users' validators raise besides
+            if isinstance(error, ValidationError):
+                path, problem, _kind = _first_problem(error, "value")
+            else:
+                path, problem = "value", f"{type(error).__name__}: {_one_line(error)}"
             raise ReplayError(
                 f"a recorded value does not fit its declared type {self.name}: {path}: {problem}",
                 path=path,

@@ -639,6 +639,21 @@ def test_recorded_value_that_no_longer_fits_is_a_replay_error_with_its_path() ->
         codec_for(int, "a").decode(b"not json")
 
 
+class Moody(BaseModel):
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _fail(cls, name: str) -> str:
+        raise RuntimeError("not today")
+
+
+def test_validator_that_fails_in_its_own_way_is_a_replay_error_too() -> None:
+    with pytest.raises(ReplayError, match="RuntimeError: not today"):
+        codec_for(Moody, "a").decode(b'{"name":"x"}')
+    assert "not today" in str(refused(Moody, Moody.model_construct(name="x")))
+
+
 def test_named_tuples_without_types_are_refused_by_element() -> None:
     Loose = namedtuple("Loose", "a b")  # pyright: ignore[reportUntypedNamedTuple]
     assert kept(Loose, Loose(1, "x")) == Loose(1, "x")
