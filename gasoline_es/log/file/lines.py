@@ -161,12 +161,12 @@ def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes
         b",".join([draft.header for draft in drafts]),
     )
     line, digest = with_head(core)
-    lines = [line]
+    # One join: a copy of a large batch costs as much as its digest.
+    parts = [line[:-1]]
     for draft in drafts:
-        if draft.lines:
-            lines.append(b"\n".join(draft.lines))
-            lines.append(b"\n")
-    return b"".join(lines), digest
+        parts.extend(draft.lines)
+    parts.append(b"")
+    return b"\n".join(parts), digest
 
 
 def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
@@ -207,13 +207,13 @@ def lines_digest(lines: Sequence[bytes]) -> str:
 
 def _by_topic(records: Sequence[NewRecord]) -> dict[tuple[str, int], list[NewRecord]]:
     groups: dict[tuple[str, int], list[NewRecord]] = {}
+    topic, partition = "", -1
+    group: list[NewRecord] = []
     for record in records:
-        key = (record.topic, record.partition)
-        group = groups.get(key)
-        if group is None:
-            groups[key] = [record]
-        else:
-            group.append(record)
+        if record.topic != topic or record.partition != partition:
+            topic, partition = record.topic, record.partition
+            group = groups.setdefault((topic, partition), [])
+        group.append(record)
     return groups
 
 
@@ -347,14 +347,36 @@ def decode_begin(members: dict[str, Any]) -> Begin:
     )
 
 
-def split_body(body: bytes, section: SectionHeader) -> list[bytes]:
+class Body(NamedTuple):
+    """A section's record lines, checked: line ``i`` ends before the line feed at ``ends[i]``.
+
+    The lines stay in one piece: splitting them would copy every byte once more, which costs a scan a third of its rate.
+    """
+
+    data: bytes
+    ends: list[int]
+
+
+def check_body(data: bytes, section: SectionHeader) -> Body:
     """Return a section's record lines after checking them against its digest and count. Raises: BadLine."""
-    lines = body.split(b"\n")
-    if lines.pop() != b"" or lines_digest(lines) != section.sha256:
+    view = memoryview(data)
+    find = data.find
+    ends: list[int] = []
+    digests: list[bytes] = []
+    start = 0
+    size = len(data)
+    while start < size:
+        end = find(b"\n", start)
+        if end < 0:
+            raise BadLine("a section's last record has no line feed")
+        digests.append(sha256(view[start:end]).digest())
+        ends.append(end)
+        start = end + 1
+    if sha256(b"".join(digests)).hexdigest() != section.sha256:
         raise BadLine("a section's records fail their digest")
-    if len(lines) != section.record_count:
+    if len(ends) != section.record_count:
         raise BadLine("a section has another number of records than its header says")
-    return lines
+    return Body(data, ends)
 
 
 _new = cast(Any, Record).__new__
@@ -367,37 +389,51 @@ _set_time = cast(Any, Record).time_us.__set__
 _set_headers = cast(Any, Record).headers.__set__
 
 
-def decode_records(lines: Sequence[bytes], group: Group, first: int, stop: int) -> list[Record]:
-    """Return the records ``first <= index < stop`` of a group from its lines.
+def decode_records(body: Body, line: int, group: Group, first: int, stop: int) -> list[Record]:
+    """Return the records ``first <= index < stop`` of a group that starts at line ``line`` of its section.
 
-    Lines as this library writes them are sliced; anything else is parsed. A frozen dataclass takes 2 µs to construct the
-    ordinary way and 0.6 µs slot by slot, which decides whether a scan reaches its rate.
+    Lines as this library writes them are sliced: their digest is checked, so where the members are is known. Anything else
+    is parsed. A frozen dataclass takes 1.1 µs to construct the ordinary way and half of that slot by slot, which decides
+    whether a scan reaches its rate.
     """
+    data, ends = body
+    find = data.find
     topic, partition, offset, _ = group
-    prefix = _prefix(topic, partition)
-    start = prefix + b'null,"key":"'
+    prefix_size = len(_prefix(topic, partition))
+    key_skip = prefix_size + len(b'null,"key":"')
+    grows_at = 0
+    at: Offset | None = None
     records: list[Record] = []
+    end = ends[line + first - 1] if line + first else -1
     for index in range(first, stop):
-        line = lines[index]
-        at: Offset | None = None
+        start = end + 1
+        end = ends[line + index]
         if offset is not None:
             at = Offset(offset + index)
-            start = b'%b%d,"key":"' % (prefix, at)
-        key_end = line.find(b'","time":', len(start))
-        time_end = line.find(b',"value":', key_end)
-        key = line[len(start) : key_end]
-        time = line[key_end + 9 : time_end]
-        if key_end < 0 or not time.isdigit() or b"\\" in key or not line.startswith(start):
-            records.append(_parse_record(line, topic, partition, at))
+            if at >= grows_at:
+                digits = len(str(at))
+                grows_at = 10**digits
+                key_skip = prefix_size + digits + len(b',"key":"')
+        key_start = start + key_skip
+        key_end = find(b'","time":', key_start, end)
+        time_end = find(b',"value":', key_end, end)
+        key = data[key_start:key_end]
+        try:
+            time_us = int(data[key_end + 9 : time_end])
+        except ValueError:
+            time_end = -1
+            time_us = 0
+        if time_end < 0 or data[key_start - 8 : key_start] != b',"key":"' or b"\\" in key:
+            records.append(_parse_record(data[start:end], topic, partition, at))
             continue
-        value: bytes | None = line[time_end + 9 : -1]
+        value = data[time_end + 9 : end - 1]
         record = _new(Record)
         _set_topic(record, topic)
         _set_partition(record, partition)
         _set_offset(record, at)
         _set_key(record, key.decode())
         _set_value(record, None if value == b"null" else value)
-        _set_time(record, int(time))
+        _set_time(record, time_us)
         _set_headers(record, None)
         records.append(record)
     return records

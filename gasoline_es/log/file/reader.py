@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.catalog import Catalog, Segment
-from gasoline_es.log.file.lines import BatchHeader, decode_records
+from gasoline_es.log.file.lines import BatchHeader, Body, decode_records
 from gasoline_es.log.file.ownership import Link, Ownership
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.port import Offset, Record
@@ -50,14 +50,15 @@ class Reader:
             first = link.begin.offsets.get(topic, 0)
             if broken is None and (below <= start or first >= stop or first == below):
                 continue
-            for record in self._read_link(topic, partition, start, stop, link):
-                assert record.offset is not None
-                start = record.offset + 1
-                yield record
+            for records in self._read_link(topic, partition, start, stop, link):
+                if records:
+                    yield from records
+                    assert records[-1].offset is not None
+                    start = records[-1].offset + 1
         if broken is not None and start < stop or broken is not None and stop == 0:
             raise broken
 
-    def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[Record]:
+    def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[list[Record]]:
         for segment in self._segments(link):
             if segment.header is None:
                 assert segment.damage is not None
@@ -74,7 +75,7 @@ class Reader:
                         for header in scan.headers(end):
                             if last is not None and header.number > last:
                                 break
-                            yield from _records(window, header, topic, partition, link.epoch, start, stop)
+                            yield _records(window, header, topic, partition, link.epoch, start, stop)
                     except Damage as damage:
                         raise self._catalog.corrupt_error(segment, damage) from damage
             if segment.damage is not None and (last is None or last > segment.batch):
@@ -125,22 +126,24 @@ class Reader:
 
 def _records(
     window: Window, header: BatchHeader, topic: str, partition: int, epoch: int, start: int, stop: int
-) -> Iterator[Record]:
+) -> list[Record]:
+    records: list[Record] = []
     position = header.body
     for section in header.sections:
         if section.epoch == epoch and section.partition == partition:
             at = 0
-            lines: list[bytes] | None = None
+            body: Body | None = None
             for group in section.groups:
                 if group.topic == topic and group.offset is not None and group.partition == partition:
                     first = max(0, start - group.offset)
                     last = min(group.size, stop - group.offset)
                     if first < last:
-                        if lines is None:
-                            lines = read_section(window, header, section, position)
-                        yield from decode_records(lines[at : at + group.size], group, first, last)
+                        if body is None:
+                            body = read_section(window, header, section, position)
+                        records += decode_records(body, at, group, first, last)
                 at += group.size
         position += section.bytes
+    return records
 
 
 def _namespace(topic: str) -> str:

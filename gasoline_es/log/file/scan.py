@@ -14,11 +14,12 @@ from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.lines import (
     BadLine,
     BatchHeader,
+    Body,
     SectionHeader,
     SegmentHeader,
+    check_body,
     decode_batch_header,
     decode_segment_header,
-    split_body,
 )
 
 _WINDOW_BYTES: Final = 64 * 1024
@@ -120,14 +121,12 @@ class BatchScan:
         self.position, self._batch, self._digest = header.end, header.number, header.digest
         return header
 
-    def check_body(self, header: BatchHeader) -> int:
-        """Check every record line of a batch against the digests; return how many there are. Raises: Damage."""
+    def check_body(self, header: BatchHeader) -> None:
+        """Check every record line of a batch against the digests. Raises: Damage."""
         position = header.body
-        count = 0
         for section in header.sections:
-            count += len(read_section(self.window, header, section, position))
+            read_section(self.window, header, section, position)
             position += section.bytes
-        return count
 
     def headers(self, end: int) -> Iterator[BatchHeader]:
         """Yield the headers up to ``end``. Raises: Damage."""
@@ -135,18 +134,15 @@ class BatchScan:
             yield header
 
 
-def read_section(window: Window, header: BatchHeader, section: SectionHeader, position: int) -> list[bytes]:
+def read_section(window: Window, header: BatchHeader, section: SectionHeader, position: int) -> Body:
     """Return the record lines of a batch's section at ``position``. Raises: Damage."""
-    size = section.bytes
-    if size == 0 and not section.groups:
-        return []
-    body = window.read(position, size)
-    if len(body) < size:
+    data = window.read(position, section.bytes) if section.bytes else b""
+    if len(data) < section.bytes:
         raise Damage(header.position, f"batch {header.number} is shorter than declared", "incomplete")
     try:
-        return split_body(body, section)
+        return check_body(data, section)
     except BadLine as error:
-        raise Damage(position, f"batch {header.number}: {error}", _kind(body)) from error
+        raise Damage(position, f"batch {header.number}: {error}", _kind(data)) from error
 
 
 def _kind(data: bytes) -> Literal["zeroed", "invalid"]:

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.catalog import Catalog, Segment
-from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader, decode_records
+from gasoline_es.log.file.lines import BatchHeader, Body, Place, SectionHeader, decode_records
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
 from gasoline_es.log.port import Position, Record, Tail
@@ -181,10 +181,10 @@ class FileTail(Tail):
                     return False
                 if counts:
                     try:
-                        lines = read_section(window, header, section, position)
+                        body = read_section(window, header, section, position)
                     except Damage as damage:
                         raise self._catalog.corrupt_error(segment, damage) from damage
-                    if not self._take_section(section, lines, passed, cursor, records, max_records):
+                    if not self._take_section(section, body, passed, cursor, records, max_records):
                         return False
             passed += count
             position += section.bytes
@@ -195,7 +195,7 @@ class FileTail(Tail):
     def _take_section(
         self,
         section: SectionHeader,
-        lines: list[bytes],
+        body: Body,
         passed: int,
         cursor: _Cursor,
         records: list[Record],
@@ -207,7 +207,7 @@ class FileTail(Tail):
             if (group.topic, group.partition) == self._key and cursor.record < passed + stop:
                 first = max(0, cursor.record - passed - start)
                 last = min(group.size, first + max_records - len(records))
-                records.extend(decode_records(lines[start:stop], group, first, last))
+                records.extend(decode_records(body, start, group, first, last))
                 cursor.record = passed + start + last
                 if last < group.size:
                     return False
