@@ -322,29 +322,24 @@ class Client:
         self._outside("output")
         limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
         node, index = self._node, self._index(workflow_id)
-        event = node.watch(workflow_id)
-        unsubscribe = node.on_change(event.set)
+        watch = node.watch(workflow_id)
         try:
             async with asyncio.timeout(limit_s):
                 while True:
-                    event.clear()
+                    watch.changed.clear()
                     node.check()
+                    if watch.output is not None:
+                        return watch.output
                     summary = await self._summary(index, workflow_id)
                     if summary.status == "complete":
                         state = await self._state(index, workflow_id)
                         assert state.output is not None
                         return state.output
                     if summary.status in ("dead", "unreadable"):
-                        raise WorkflowFailed(
-                            f"workflow {summary.name!r} {workflow_id} is {summary.status}: {summary.error}",
-                            workflow_id=workflow_id,
-                            workflow=summary.name,
-                            error=summary.error,
-                        )
-                    await event.wait()
+                        raise _failed(summary)
+                    await watch.changed.wait()
         finally:
-            unsubscribe()
-            node.unwatch(workflow_id, event)
+            node.unwatch(workflow_id, watch)
 
     async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         return _raised(await self._calls.decide(command))
@@ -407,6 +402,15 @@ class Client:
         self._node.check()
         if not self._node.log.writable:
             raise LogReadOnly(f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}")
+
+
+def _failed(summary: Summary) -> WorkflowFailed:
+    return WorkflowFailed(
+        f"workflow {summary.name!r} {summary.id} is {summary.status}: {summary.error}",
+        workflow_id=summary.id,
+        workflow=summary.name,
+        error=summary.error,
+    )
 
 
 def _raised(reply: Reply) -> Reply:

@@ -152,9 +152,9 @@ class History:
         entries = self._branches.get(location[:-1])
         if not entries:
             return None
-        last = entries[-1]
-        if last.location == location:
-            return last
+        last = entries[-1].location
+        if last <= location:  # at or beyond the end, as every step of a live run is
+            return entries[-1] if last == location else None
         index = bisect_left(entries, location, key=_location)
         return entries[index] if index < len(entries) and entries[index].location == location else None
 

@@ -19,6 +19,7 @@ from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
 
 from gasoline_es.core.comparison import Difference, difference, key_step, kind_of, name_of
 from gasoline_es.core.faults import DEPTH_MAX, DEPTH_OF_RECORDS, fault_in, iterates, unknown_in
+from gasoline_es.core.survival import Survives, survival_of
 from gasoline_es.errors import DefinitionError, NotSerializable, ReplayError
 
 T = TypeVar("T")
@@ -56,10 +57,17 @@ def dump_json(value: Any) -> bytes:
 class Codec(Generic[T]):
     """Writes and reads the values of one annotation. Made by :func:`codec_for`; may be shared between threads."""
 
-    __slots__ = ("_to_json", "_validate_json", "annotation", "name")
+    __slots__ = ("_survives", "_to_json", "_validate_json", "annotation", "name")
 
-    def __init__(self, annotation: Any, serializer: SchemaSerializer, validator: SchemaValidator) -> None:
+    def __init__(
+        self,
+        annotation: Any,
+        serializer: SchemaSerializer,
+        validator: SchemaValidator,
+        survives: Survives | None = None,
+    ) -> None:
         self.annotation = annotation
+        self._survives = survives
         self.name = name_of(annotation) if isinstance(annotation, type) else str(annotation).replace("typing.", "")
         self._to_json = serializer.to_json
         self._validate_json = validator.validate_json
@@ -69,6 +77,12 @@ class Codec(Generic[T]):
 
         ``where`` names the value in the error's path. Raises: NotSerializable.
         """
+        survives = self._survives
+        if survives is not None and survives(value):
+            try:
+                return self._to_json(value, by_alias=False, round_trip=True, warnings=False)
+            except ValueError:  # a lone surrogate: the long way says where
+                pass
         return self.roundtrip(value, where)[0]
 
     def decode(self, raw: bytes) -> T:
@@ -138,6 +152,10 @@ class _ScalarCodec(Codec[T]):
         self._kind = kind
         self._write = write
 
+    def encode(self, value: T, where: str) -> bytes:
+        """See :meth:`Codec.encode`."""
+        return self.roundtrip(value, where)[0]
+
     def roundtrip(self, value: T, where: str) -> tuple[bytes, T]:
         """See :meth:`Codec.roundtrip`."""
         if type(value) is self._kind:
@@ -203,7 +221,7 @@ def _codec(annotation: Any, _text: str) -> Codec[Any]:
     schema = adapter.core_schema
     if _has_bytes(schema):
         serializer, validator = _with_base64(schema)
-    return Codec[Any](annotation, serializer, validator)
+    return Codec[Any](annotation, serializer, validator, survival_of(schema))
 
 
 def encode_any(value: Any, where: str) -> bytes:

@@ -125,6 +125,8 @@ class ActivityRunner:
 
     def abandon(self, wanted: Callable[[str], bool]) -> None:
         """Give up the attempts of workflows that this process no longer owns."""
+        # The waiting ones first: what ends makes room, and they must not be the ones to take it.
+        self._waiting = deque(attempt for attempt in self._waiting if wanted(attempt.key[0]))
         for attempt in list(self._attempts.values()):
             if not wanted(attempt.key[0]):
                 self.forget(attempt)

@@ -50,7 +50,9 @@ class Appender:
         self._wake.set()
 
     async def flush(self) -> None:
-        """Wait until nothing is left to append."""
+        """Wait until nothing is left to append, or nothing will be appended any more."""
+        if self._task is not None and self._task.done():
+            return
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -74,6 +76,7 @@ class Appender:
                 # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
                 _log.exception("the appender broke")
                 self._failed(LogFailed(f"the appender broke: {error!r}"))
+                self._idle.set()
                 return
             self._idle.set()
 
@@ -93,10 +96,18 @@ class Appender:
             outcomes = [error] * len(taken)
         except GasolineError as error:
             outcomes = [LogFailed(f"the append was refused as a whole: {error}")] * len(taken)
-        except OSError as error:
-            outcomes = [LogFailed(f"the append failed: {error}")] * len(taken)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                _log.exception("the log broke")
+            outcomes = [LogFailed(f"the append failed: {error!r}")] * len(taken)
+        broken: Exception | None = None
         for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
-            source.settled(batch, outcome)
+            try:
+                source.settled(batch, outcome)
+            except Exception as error:
+                broken = broken or error  # the others' callers still learn what became of their sections
+        if broken is not None:
+            raise broken
         for outcome in outcomes:
             if isinstance(outcome, LogFailed):
                 self._failed(outcome)

@@ -33,20 +33,32 @@ class Calls:
 
         Raises: NoOwner: nobody answered in time; the command is durable and will be decided. LogError: it is not.
         """
-        index = self._node.index_of(command.workflow_id)
-        while True:
-            partition = await self._node.own(index)
-            if partition is None:
-                return await self._remote(index, command)
-            try:
-                return await _decided(partition, command)
-            except Fenced:
-                # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
-                continue
+        (reply,) = await self._decide_in(self._node.index_of(command.workflow_id), [command])
+        return reply
 
     async def decide_many(self, commands: Sequence[Decidable]) -> list[Reply]:
         """Decide the commands in order, those of one partition in one append; returns once all are durable."""
-        return await asyncio.gather(*(self.decide(command) for command in commands))
+        places: dict[int, list[int]] = {}
+        for place, command in enumerate(commands):
+            places.setdefault(self._node.index_of(command.workflow_id), []).append(place)
+        decided = await asyncio.gather(
+            *(self._decide_in(index, [commands[place] for place in group]) for index, group in places.items())
+        )
+        replies: dict[int, Reply] = {}
+        for group, answers in zip(places.values(), decided, strict=True):
+            replies.update(zip(group, answers, strict=True))
+        return [replies[place] for place in range(len(commands))]
+
+    async def _decide_in(self, index: int, commands: Sequence[Decidable]) -> list[Reply]:
+        while True:
+            partition = await self._node.own(index)
+            if partition is None:
+                return await asyncio.gather(*(self._remote(index, command) for command in commands))
+            try:
+                return await _decided(partition, commands)
+            except Fenced:
+                # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
+                continue
 
     async def _remote(self, index: int, command: Decidable) -> Reply:
         node = self._node
@@ -88,7 +100,8 @@ class Calls:
                 waiting.set_result(reply)
 
 
-async def _decided(partition: Partition, command: Decidable) -> Reply:
+async def _decided(partition: Partition, commands: Sequence[Decidable]) -> list[Reply]:
+    """Decide all of them before anything else can be decided, so that one append takes them all."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: LogError | None) -> None:
@@ -99,7 +112,7 @@ async def _decided(partition: Partition, command: Decidable) -> Reply:
         else:
             future.set_exception(error)
 
-    reply = partition.decide(command)
+    replies = [partition.decide(command) for command in commands]
     partition.when_durable(done)
     await future
-    return reply
+    return replies

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
+from gasoline_es.core.events import EventData, WorkflowCompleted
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import LogError, LogFailed, PartitionOwned
@@ -51,7 +52,7 @@ class Node:
         self._appender = Appender(log, self._log_failed)
         self._outbox = Outbox(self._appender, log)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
-        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._watchers: dict[str, set[Watch]] = {}
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._yielded: dict[int, float] = {}
@@ -178,15 +179,18 @@ class Node:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def watch(self, workflow_id: str) -> asyncio.Event:
-        """Return an event that is set whenever something about the workflow became durable here."""
-        event = asyncio.Event()
-        self._watchers.setdefault(check_workflow_id(workflow_id), set()).add(event)
-        return event
+    def watch(self, workflow_id: str) -> Watch:
+        """Return a watch that is set whenever something about the workflow became durable. Give it back: ``unwatch``.
 
-    def unwatch(self, workflow_id: str, event: asyncio.Event) -> None:
+        What this process decides sets it directly; for a partition that somebody else owns, every change of the log does.
+        """
+        watch = Watch()
+        self._watchers.setdefault(check_workflow_id(workflow_id), set()).add(watch)
+        return watch
+
+    def unwatch(self, workflow_id: str, watch: Watch) -> None:
         watchers = self._watchers.get(workflow_id, set())
-        watchers.discard(event)
+        watchers.discard(watch)
         if not watchers:
             self._watchers.pop(workflow_id, None)
 
@@ -207,6 +211,11 @@ class Node:
                 partition.consume_inbox()
             for callback in list(self._log_changed):
                 callback()
+            if self._watchers and len(self.partitions) < self.log.partition_count:
+                for workflow_id, watchers in self._watchers.items():
+                    if self.index_of(workflow_id) not in self.partitions:
+                        for watch in watchers:
+                            watch.changed.set()
 
     # --- what partitions tell -----------------------------------------------------------------------------------------
 
@@ -219,11 +228,15 @@ class Node:
     def ask_append(self, partition: Partition) -> None:
         self._appender.ask(partition)
 
-    def changed(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
-        if self._watchers:
-            for workflow_id in workflow_ids:
-                for event in self._watchers.get(workflow_id, ()):
-                    event.set()
+    def changed(self, partition: Partition, events: Sequence[tuple[Live, int, int, EventData]]) -> None:
+        watchers = self._watchers
+        if not watchers:
+            return
+        for live, _, _, data in events:
+            for watch in watchers.get(live.id, ()):
+                if isinstance(data, WorkflowCompleted):
+                    watch.output = data.output
+                watch.changed.set()
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         _log.warning("an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)})
@@ -251,6 +264,9 @@ class Node:
         for partition in list(self.partitions.values()):
             self._forget(partition, error)
         self._outbox.fail(error)
+        for events in self._watchers.values():
+            for event in events:
+                event.set()  # whoever waits for something learns that it will not come
         self.failed.set()
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -283,6 +299,16 @@ class Node:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a task of the engine failed", exc_info=error, extra={"task": task.get_name()})
             self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+
+
+class Watch:
+    """Somebody waits for a workflow. ``output`` is set when it completed in this process."""
+
+    __slots__ = ("changed", "output")
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.output: bytes | None = None
 
 
 class Outbox:

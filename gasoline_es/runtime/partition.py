@@ -8,7 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -52,8 +52,8 @@ class Hooks(Protocol):
     def ask_append(self, partition: Partition) -> None:
         """The partition has something to append."""
 
-    def changed(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
-        """Events of these workflows are durable and in the views."""
+    def changed(self, partition: Partition, events: Sequence[tuple[Live, int, int, ev.EventData]]) -> None:
+        """These events (workflow, seq, time, fact) are durable and in the views."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
@@ -156,8 +156,9 @@ class Partition:
         try:
             for data in events:
                 self.record(live, data)
-            if not isinstance(command, SendSignal):
-                live.blocked_on = live.state.summary.seq  # no body before its dispatch is durable
+            if events and not isinstance(command, SendSignal):
+                # No body before its dispatch is durable. A repeat decides nothing, so nothing would ever unblock it.
+                live.blocked_on = live.state.summary.seq
         except RecordTooLarge as error:
             if live.state.summary.seq == 0:
                 del self.lives[live.id]
@@ -271,9 +272,8 @@ class Partition:
         for done in batch.done:
             done(None)
         if events:
-            touched = dict.fromkeys(live for live, _, _, _ in events)
-            self._hooks.changed(self, [live.id for live in touched])
-            for live in touched:
+            self._hooks.changed(self, events)
+            for live in dict.fromkeys(live for live, _, _, _ in events):
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
                     live.blocked_on = None
                 self._hooks.turn(self, live)

@@ -1,0 +1,255 @@
+"""Measures the engine beside its bare parts, in one run, because the machine is noisy: ratios count, not times.
+
+    python bench/engine.py [--json] [--only steps|alone|replay|signals] [--workflows 1000] [--steps 10]
+
+* steps: durable steps/s of 1,000 workflows of 10 activities, beside the bare loop: the same bodies driven with ``send()``,
+  the same events rendered as JSON, one write and one fdatasync a round. Nothing else.
+* alone: the time from dispatch to output of a workflow of one step, alone, beside one fdatasync of the same size.
+* replay: recorded steps/s of a body replayed from its history as read from the log, JSON decoding included.
+* signals: signals/s sent into one workflow that takes and counts them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
+from gasoline_es.client import SignalTo
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.replay import Returned, Run
+from gasoline_es.core.state import WorkflowState
+
+
+class Order(BaseModel):
+    item: str
+    amount: int
+
+
+class Receipt(BaseModel):
+    number: int
+    paid: bool
+
+
+@activity
+async def charge(ctx: ActivityContext, order: Order) -> Receipt:
+    return Receipt(number=order.amount + 1, paid=True)
+
+
+class Plan(BaseModel):
+    steps: int
+
+
+@workflow
+async def fulfil(ctx: WorkflowContext, plan: Plan) -> int:
+    total = 0
+    for number in range(plan.steps):
+        receipt = await ctx.activity(charge, Order(item="book", amount=number))
+        total += receipt.number
+    return total
+
+
+class Added(Signal):
+    amount: int
+
+
+@workflow
+async def count(ctx: WorkflowContext, until: int) -> int:
+    seen = 0
+    while seen < until:
+        seen += len(await ctx.listen_n(Added, limit=1_000))
+    return seen
+
+
+# --- the bare loop ----------------------------------------------------------------------------------------------------
+
+
+class _Asked:
+    def __await__(self) -> Generator[_Asked, bytes, bytes]:
+        value = yield self
+        return value
+
+
+async def _bare_body(steps: int) -> int:
+    total = 0
+    for _ in range(steps):
+        total += len(await _Asked())
+    return total
+
+
+def bare_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
+    """Drive, render, write, sync: what any engine on this log must do, and nothing else."""
+    bodies = [_bare_body(steps) for _ in range(workflows)]
+    envelopes = [
+        Envelope(
+            namespace="default",
+            workflow_id=f"01a2299f-b11a-7f0e-b661-{number:012x}",
+            workflow="fulfil",
+            ray_id=f"01a2299f-b11a-7f0e-b661-{number:012x}",
+            partition=3,
+            epoch=1,
+            worker="1a2299fb112-2c0b-a129cedc524f",
+        )
+        for number in range(workflows)
+    ]
+    for body in bodies:
+        body.send(None)
+    file = os.open(folder / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    started = time.perf_counter()
+    for step in range(steps):
+        now_us = time.time_ns() // 1000
+        lines: list[bytes] = []
+        location = ((step + 1,),)
+        for envelope in envelopes:
+            data = ev.ActivityCompleted(
+                location, 1, "charge", 1, now_us, b'{"item":"book","amount":3}', b'{"number":4,"paid":true}'
+            )
+            lines.append(envelope.encode(step + 2, now_us, data))
+        os.write(file, b"\n".join(lines))
+        os.fdatasync(file)
+        for body in bodies:
+            try:
+                body.send(b"x")
+            except StopIteration:
+                pass
+    seconds = time.perf_counter() - started
+    os.close(file)
+    return workflows * steps / seconds
+
+
+# --- the engine -------------------------------------------------------------------------------------------------------
+
+
+async def engine_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
+    async with Gasoline.open(f"file:{folder / 'steps'}") as gasoline:
+        async with gasoline.worker([fulfil], max_concurrency=workflows):
+            plan = Plan(steps=steps)
+            started = time.perf_counter()
+            handles = await asyncio.gather(*(gasoline.dispatch(fulfil, plan) for _ in range(workflows)))
+            await asyncio.gather(*(handle.output() for handle in handles))
+            seconds = time.perf_counter() - started
+    return workflows * steps / seconds
+
+
+async def alone_ms(folder: Path, times: int) -> tuple[float, float]:
+    """Return the median time of a one-step workflow alone, and of one fdatasync after a write of that size."""
+    took: list[float] = []
+    async with Gasoline.open(f"file:{folder / 'alone'}") as gasoline, gasoline.worker([fulfil]):
+        for _ in range(times):
+            started = time.perf_counter()
+            handle = await gasoline.dispatch(fulfil, Plan(steps=1))
+            await handle.output()
+            took.append(time.perf_counter() - started)
+    syncs: list[float] = []
+    file = os.open(folder / "sync", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for _ in range(times):
+        os.write(file, b"x" * 1_000)
+        started = time.perf_counter()
+        os.fdatasync(file)
+        syncs.append(time.perf_counter() - started)
+    os.close(file)
+    return statistics.median(took) * 1e3, statistics.median(syncs) * 1e3
+
+
+async def replay_steps_per_s(folder: Path, steps: int) -> float:
+    async with Gasoline.open(f"file:{folder / 'replay'}") as gasoline:
+        async with gasoline.worker([fulfil]):
+            handle = await gasoline.dispatch(fulfil, Plan(steps=steps))
+            await handle.output()
+        index = [i for i in range(16) if gasoline.log.end("default.events", i) > 0][0]
+        lines = [r.value for r in gasoline.log.read("default.events", index) if r.value is not None]
+    rates: list[float] = []
+    for _ in range(5):
+        started = time.perf_counter()
+        state = WorkflowState(handle.id)
+        for line in lines:
+            event = decode(line)
+            if isinstance(event.data, ev.WorkflowCompleted):
+                break
+            state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+        run = Run(state, _nothing)
+        run.start(lambda: fulfil.fn(WorkflowContext(run), Plan(steps=steps)), 0)
+        rates.append(steps / (time.perf_counter() - started))
+        assert isinstance(run.end, Returned), run.end
+    return max(rates)
+
+
+def _nothing(data: ev.EventData) -> None:
+    raise AssertionError(f"replay records nothing: {data}")
+
+
+async def signals_per_s(folder: Path, signals: int) -> float:
+    async with Gasoline.open(f"file:{folder / 'signals'}") as gasoline, gasoline.worker([count]):
+        handle = await gasoline.dispatch(count, signals)
+        started = time.perf_counter()
+        for first in range(0, signals, 500):
+            batch = [SignalTo(Added(amount=n), handle.id) for n in range(first, min(first + 500, signals))]
+            await gasoline.signal_many(batch)
+        await handle.output()
+        return signals / (time.perf_counter() - started)
+
+
+async def signals_gathered_per_s(folder: Path, signals: int) -> float:
+    async with Gasoline.open(f"file:{folder / 'gathered'}") as gasoline, gasoline.worker([count]):
+        handle = await gasoline.dispatch(count, signals)
+        started = time.perf_counter()
+        for first in range(0, signals, 100):
+            await asyncio.gather(*(handle.signal(Added(amount=n)) for n in range(first, first + 100)))
+        await handle.output()
+        return signals / (time.perf_counter() - started)
+
+
+def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"python": sys.version.split()[0], "cores": os.cpu_count()}
+    if only in (None, "steps"):
+        ratios: list[float] = []
+        for number in range(3):
+            (here := folder / str(number)).mkdir()
+            bare = bare_steps_per_s(here, workflows, steps)
+            engine = asyncio.run(engine_steps_per_s(here, workflows, steps))
+            ratios.append(engine / bare)
+            found |= {"bare_steps_per_s": round(bare), "engine_steps_per_s": round(engine)}
+        found["engine_to_bare"] = round(statistics.median(ratios), 3)
+    if only in (None, "alone"):
+        alone, sync = asyncio.run(alone_ms(folder, 300))
+        found |= {"step_alone_ms": round(alone, 3), "fdatasync_ms": round(sync, 3)}
+        found["step_alone_budget_ms"] = round(3 * sync + 0.5, 3)
+    if only in (None, "replay"):
+        found["replay_steps_per_s"] = round(asyncio.run(replay_steps_per_s(folder, 5_000)))
+    if only in (None, "signals"):
+        found["signals_per_s_many"] = round(asyncio.run(signals_per_s(folder, 20_000)))
+        found["signals_per_s_gathered"] = round(asyncio.run(signals_gathered_per_s(folder, 20_000)))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=("steps", "alone", "replay", "signals"))
+    parser.add_argument("--workflows", type=int, default=1_000)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--dir", type=Path, help="where to write (default: a temporary directory here)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=args.dir or Path.cwd()) as folder:
+        found = measure(Path(folder), args.only, args.workflows, args.steps)
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:>28}  {value:,}" if isinstance(value, (int, float)) else f"{name:>28}  {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Values that provably come back from their encoding as they were: told by their types alone, without trying (design §9).
+
+The proof is an allow-list over pydantic's own schema: a model whose fields are plain scalars, or such models again, with
+no validator, serialiser, constraint, alias or configuration that could change a value, holds only values that survive if
+each of them has exactly its field's type. Everything else is tried: encoded, decoded and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+Survives = Callable[[Any], bool]
+"""Tells whether a value survives. False means only that it has to be tried."""
+
+_INT64_MAX = 1 << 63
+_Schema = dict[str, Any]
+
+
+def survival_of(schema: Any) -> Survives | None:
+    """Return the test for values of a pydantic core schema, or None where nothing can be proved."""
+    if type(schema) is not dict:
+        return None
+    node = cast(_Schema, schema)
+    kind = node.get("type")
+    if kind == "model":
+        return _model(node)
+    if kind == "nullable" and node.keys() <= {"type", "schema", "metadata"}:
+        inner = survival_of(node["schema"])
+        return None if inner is None else lambda value: value is None or inner(value)
+    scalar = _SCALARS.get(cast(str, kind))
+    return scalar if scalar is not None and node.keys() <= {"type", "metadata"} else None
+
+
+def _model(node: _Schema) -> Survives | None:
+    cls, fields = node["cls"], node["schema"]
+    plain = (
+        node.keys() <= {"type", "cls", "schema", "config", "metadata", "ref", "custom_init", "root_model"}
+        and not node.get("custom_init")
+        and not node.get("root_model")
+        and (node.get("config") or {}).keys() <= {"title"}
+        and fields.get("type") == "model-fields"
+        and fields.keys() <= {"type", "fields", "model_name", "metadata", "computed_fields"}
+        and not fields.get("computed_fields")
+    )
+    if not plain:
+        return None
+    tests: list[tuple[str, Survives]] = []
+    for name, field in fields["fields"].items():
+        test = _field(field)
+        if test is None:
+            return None
+        tests.append((name, test))
+    count = len(tests)
+
+    def survives(value: Any) -> bool:
+        if type(value) is not cls or value.__pydantic_extra__ is not None or value.__pydantic_private__ is not None:
+            return False
+        held: dict[str, Any] = value.__dict__
+        if len(held) != count:
+            return False
+        try:
+            for name, test in tests:
+                if not test(held[name]):
+                    return False
+        except KeyError:
+            return False
+        return True
+
+    return survives
+
+
+def _field(field: _Schema) -> Survives | None:
+    if field.get("type") != "model-field" or not field.keys() <= {"type", "schema", "metadata"}:
+        return None
+    schema = field["schema"]
+    if schema.get("type") == "default":
+        # A default only fills in what is missing, and nothing is missing in what was encoded whole.
+        if not schema.keys() <= {"type", "schema", "default", "default_factory", "default_factory_takes_data", "metadata"}:
+            return None
+        schema = schema["schema"]
+    return survival_of(schema)
+
+
+_SCALARS: dict[str, Survives] = {
+    "int": lambda value: type(value) is int and -_INT64_MAX < value < _INT64_MAX,
+    "str": lambda value: type(value) is str,
+    "bool": lambda value: type(value) is bool,
+    "float": lambda value: type(value) is float and math.isfinite(value),
+    "none": lambda value: value is None,
+}
