@@ -97,7 +97,10 @@ class LogContract:
         owned = await log.acquire(0)
         first = await put(log, owned.epoch, event(1), event(2, topic=INDEX), event(3))
         second = await put(log, owned.epoch, event(4), event(5, topic=INDEX))
-        assert (first, second) == (Appended({EVENTS: Offset(0), INDEX: Offset(0)}), Appended({EVENTS: Offset(2), INDEX: Offset(1)}))
+        assert (first, second) == (
+            Appended({EVENTS: Offset(0), INDEX: Offset(0)}),
+            Appended({EVENTS: Offset(2), INDEX: Offset(1)}),
+        )
         assert numbers(log.read(EVENTS, 0)) == [1, 3, 4]
         assert numbers(log.read(INDEX, 0)) == [2, 5]
         assert (log.end(EVENTS, 0), log.end(INDEX, 0), log.end(EVENTS, 1)) == (3, 2, 0)

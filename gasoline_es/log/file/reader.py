@@ -38,16 +38,30 @@ class Reader:
             broken = view.broken
             if self._catalog.damaged and not links:
                 broken = self._catalog.damage
-        return self._read(topic, partition, start, end if stop is None else min(stop, end), links, broken)
+            if stop is not None and stop <= end:
+                broken_at_end = None
+            else:
+                stop, broken_at_end = end, broken
+        return self._read(topic, partition, start, stop, links, broken, broken_at_end)
 
     def _read(
-        self, topic: str, partition: int, start: int, stop: int, links: Sequence[Link], broken: LogCorrupt | None
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        links: Sequence[Link],
+        broken: LogCorrupt | None,
+        broken_at_end: LogCorrupt | None,
     ) -> Iterator[Record]:
+        above = 0
         for index, link in enumerate(links):
-            if start >= stop and broken is None:
-                return
-            below = links[index + 1].begin.offsets.get(topic, 0) if index + 1 < len(links) else stop
             first = link.begin.offsets.get(topic, 0)
+            after = 0 if link.begin.after is None else link.begin.after.epoch
+            if after != above and start < first and broken is not None:
+                raise broken  # an epoch between this one and the one before it cannot be read
+            above = link.epoch
+            below = links[index + 1].begin.offsets.get(topic, 0) if index + 1 < len(links) else stop
             if broken is None and (below <= start or first >= stop or first == below):
                 continue
             for records in self._read_link(topic, partition, start, stop, link):
@@ -55,8 +69,8 @@ class Reader:
                     yield from records
                     assert records[-1].offset is not None
                     start = records[-1].offset + 1
-        if broken is not None and start < stop or broken is not None and stop == 0:
-            raise broken
+        if broken_at_end is not None:
+            raise broken_at_end
 
     def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[list[Record]]:
         for segment in self._segments(link):

@@ -1,0 +1,158 @@
+"""A disk that fails, fills up, stops or loses power on command, and remembers every call: for tests of the file log.
+
+Pass it as ``open_log("file:…", disk=FaultyDisk(directory))``. Everything really happens in the directory; what a power loss
+would take is put back by :meth:`FaultyDisk.lose_power`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from gasoline_es.log.file.disk import Disk
+
+
+class Killed(BaseException):
+    """The process "dies" here: this call and all later ones of the disk do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: ``what`` is the method's name, ``path`` the file's, relative to the directory."""
+
+    what: str
+    path: str
+
+
+class FaultyDisk(Disk):
+    """See the module. ``calls`` are those that change or sync something, in order."""
+
+    def __init__(self, directory: str) -> None:
+        self.calls: list[Call] = []
+        self.before: Callable[[Call], None] | None = None
+        """Called before each of the calls; what it raises comes from the call."""
+        self.kill_after: int | None = None
+        """Die at the first call after this many."""
+        self.space: int | None = None
+        """Bytes that can still be written; then the disk is full. Bytes written over do not count."""
+        self._directory: Final = directory
+        self._paths: dict[int, str] = {}
+        self._durable: dict[str, bytes] = {}
+        self._names: dict[str, set[str]] = {}
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def fail_once(self, what: str, suffix: str = "", number: int = errno.EIO, skip: int = 0) -> None:
+        """Make the next call of ``what`` on a path that ends with ``suffix`` fail, after ``skip`` that do not."""
+        left = skip
+
+        def before(call: Call) -> None:
+            nonlocal left
+            if call.what == what and call.path.endswith(suffix):
+                if left == 0:
+                    self.before = None
+                    raise OSError(number, os.strerror(number))
+                left -= 1
+
+        self.before = before
+
+    def _called(self, what: str, path: str) -> None:
+        if self.kill_after is not None and len(self.calls) >= self.kill_after:
+            raise Killed
+        call = Call(what, os.path.relpath(path, self._directory))
+        self.calls.append(call)
+        if self.before is not None:
+            self.before(call)
+
+    # --- what a power loss leaves -------------------------------------------------------------------------------------
+
+    def lose_power(self, random: Random | None = None) -> None:
+        """Put back what is surely on the disk: synced bytes and synced names. ``random`` keeps some of the rest."""
+        for folder, _, files in os.walk(self._directory):
+            for name in files:
+                path = f"{folder}/{name}"
+                if path.endswith(("manifest.json", "manifest.lock")):
+                    continue
+                named = name in self._names.get(folder, set())
+                if not named and not (random and random.random() < 0.5):
+                    os.unlink(path)
+                    continue
+                self._cut(path, random)
+
+    def _cut(self, path: str, random: Random | None) -> None:
+        with open(path, "rb") as file:
+            now = file.read()
+        durable = self._durable.get(path, b"")
+        if not now.startswith(durable):
+            kept = now if random and random.random() < 0.5 else durable
+        else:
+            kept = now[: random.randint(len(durable), len(now))] if random else durable
+            if random and random.random() < 0.3:
+                kept = kept.ljust(len(now), b"\0")
+        with open(path, "wb") as file:
+            file.write(kept)
+
+    def _remember(self, path: str) -> None:
+        with open(path, "rb") as file:
+            self._durable[path] = file.read()
+
+    # --- the calls ----------------------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> int:
+        fd = super().open(path)
+        self._paths[fd] = path
+        return fd
+
+    def create(self, path: str) -> int:
+        self._called("create", path)
+        if self.space == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fd = super().create(path)
+        self._paths[fd] = path
+        self._durable.pop(path, None)
+        return fd
+
+    def write(self, fd: int, data: bytes, position: int) -> None:
+        self._called("write", self._paths[fd])
+        grows = max(0, position + len(data) - os.fstat(fd).st_size)
+        if self.space is not None and grows > self.space:
+            os.pwrite(fd, data[: len(data) - grows + self.space], position)
+            self.space = 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.space is not None:
+            self.space -= grows
+        super().write(fd, data, position)
+
+    def truncate(self, fd: int) -> None:
+        self._called("truncate", self._paths[fd])
+        super().truncate(fd)
+
+    def datasync(self, fd: int) -> None:
+        self._called("datasync", self._paths[fd])
+        self._remember(self._paths[fd])
+
+    def sync(self, fd: int) -> None:
+        self._called("sync", self._paths[fd])
+        self._remember(self._paths[fd])
+
+    def sync_directory(self, path: str) -> None:
+        self._called("sync_directory", path)
+        self._names[path] = set(os.listdir(path))
+
+    def link(self, source: str, target: str) -> None:
+        self._called("link", target)
+        super().link(source, target)
+        self._durable[target] = self._durable.get(source, b"")
+
+    def rename(self, source: str, target: str) -> None:
+        self._called("rename", target)
+        super().rename(source, target)
+        self._durable[target] = self._durable.pop(source, b"")
+
+    def unlink(self, path: str) -> None:
+        self._called("unlink", path)
+        super().unlink(path)
