@@ -128,6 +128,8 @@ class Client:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._calls = Calls(node)
+        self._undecided: builtins.list[tuple[str, str, dict[str, str]]] = []
+        """Dispatches under way: id, name and tags, so that a signal by tags finds what was dispatched just before it."""
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +168,12 @@ class Client:
                 return WorkflowHandle(self, found, workflow)
         workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
         command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
-        reply = await self._decide(command)
+        undecided = (workflow_id, workflow.name, canonical_tags)
+        self._undecided.append(undecided)
+        try:
+            reply = await self._decide(command)
+        finally:
+            self._undecided.remove(undecided)
         return WorkflowHandle(self, reply.id, workflow)
 
     def _new_id(self, name: str, tags: dict[str, str], unique: bool, key: str | None) -> str:
@@ -215,7 +222,8 @@ class Client:
         name = check_name("workflow", workflow.name)
         wanted = check_tags(tags, f"signal to {name!r}")
         passed: set[str] = set()
-        while (found := await self._find(name, wanted, passed)) is not None:
+        # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
+        while (found := await self._find(name, wanted, passed) or self._dispatching(name, wanted, passed)) is not None:
             try:
                 return (await self._decide(self._signal_command(signal, found, id))).id
             except WorkflowNotFound:
@@ -343,6 +351,13 @@ class Client:
 
     async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         return _raised(await self._calls.decide(command))
+
+    def _dispatching(self, name: str, tags: dict[str, str], passed: Iterable[str]) -> str | None:
+        """Return the first match among this client's own dispatches under way (design §5)."""
+        for workflow_id, its_name, its_tags in self._undecided:
+            if its_name == name and workflow_id not in passed and tags.items() <= its_tags.items():
+                return workflow_id
+        return None
 
     async def _find(self, name: str, tags: dict[str, str], passed: Iterable[str] = ()) -> str | None:
         """Return the oldest incomplete match over all partitions."""
