@@ -2,8 +2,8 @@
 
     python bench/engine.py [--json] [--only steps|alone|replay|signals] [--workflows 1000] [--steps 10]
 
-* steps: durable steps/s of 1,000 workflows of 10 activities, beside the bare loop: the same bodies driven with ``send()``,
-  the same events rendered as JSON, one write and one fdatasync a round. Nothing else.
+* steps: durable steps/s of 1,000 workflows of 10 activities, beside the bare loop: the same bodies driven by the core, the
+  same events folded and rendered as JSON, one write and one fdatasync a round. Nothing else: nothing runs the activities.
 * alone: the time from dispatch to output of a workflow of one step, alone, beside one fdatasync of the same size.
 * replay: recorded steps/s of a body replayed from its history as read from the log, JSON decoding included.
 * signals: signals/s sent into one workflow that takes and counts them all.
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ from pydantic import BaseModel
 from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
 from gasoline_es.client import SignalTo
 from gasoline_es.core import events as ev
+from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.decide import activity_completed
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 
@@ -76,54 +78,51 @@ async def count(ctx: WorkflowContext, until: int) -> int:
 # --- the bare loop ----------------------------------------------------------------------------------------------------
 
 
-class _Asked:
-    def __await__(self) -> Generator[_Asked, bytes, bytes]:
-        value = yield self
-        return value
+class _Bare:
+    """One workflow of the bare loop: the real body, driven by the core's ``Run`` over the core's fold."""
 
-
-async def _bare_body(steps: int) -> int:
-    total = 0
-    for _ in range(steps):
-        total += len(await _Asked())
-    return total
-
-
-def bare_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
-    """Drive, render, write, sync: what any engine on this log must do, and nothing else."""
-    bodies = [_bare_body(steps) for _ in range(workflows)]
-    envelopes = [
-        Envelope(
+    def __init__(self, number: int, steps: int) -> None:
+        workflow_id = f"01a2299f-b11a-7f0e-b661-{number:012x}"
+        self.state = WorkflowState(workflow_id)
+        self.envelope = Envelope(
             namespace="default",
-            workflow_id=f"01a2299f-b11a-7f0e-b661-{number:012x}",
+            workflow_id=workflow_id,
             workflow="fulfil",
-            ray_id=f"01a2299f-b11a-7f0e-b661-{number:012x}",
+            ray_id=workflow_id,
             partition=3,
             epoch=1,
             worker="1a2299fb112-2c0b-a129cedc524f",
         )
-        for number in range(workflows)
-    ]
-    for body in bodies:
-        body.send(None)
+        self.decide(ev.WorkflowDispatched("fulfil", b'{"steps":%d}' % steps, {}), 0)
+        self.run = Run(self.state, _nothing)
+        self.run.start(lambda: fulfil.fn(WorkflowContext(self.run), Plan(steps=steps)), 0)
+
+    def decide(self, data: ev.EventData, now_us: int) -> bytes:
+        seq = self.state.summary.seq + 1
+        self.state.apply(seq, now_us, data, self.state.summary.id, "w")
+        return self.envelope.encode(seq, now_us, data)
+
+    def step(self, now_us: int) -> bytes:
+        wait = self.run.wait
+        assert isinstance(wait, WaitActivity)
+        return self.decide(activity_completed(wait, now_us, b'{"number":4,"paid":true}', None), now_us)
+
+
+def bare_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
+    """Drive the bodies, fold and render the real events, write, sync: what any engine must do here, and nothing else.
+
+    No activities, no tasks, no log, no partitions, no projections, no callers.
+    """
     file = os.open(folder / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     started = time.perf_counter()
-    for step in range(steps):
+    bodies = [_Bare(number, steps) for number in range(workflows)]
+    for _ in range(steps):
         now_us = time.time_ns() // 1000
-        lines: list[bytes] = []
-        location = ((step + 1,),)
-        for envelope in envelopes:
-            data = ev.ActivityCompleted(
-                location, 1, "charge", 1, now_us, b'{"item":"book","amount":3}', b'{"number":4,"paid":true}'
-            )
-            lines.append(envelope.encode(step + 2, now_us, data))
-        os.write(file, b"\n".join(lines))
+        os.write(file, b"\n".join([body.step(now_us) for body in bodies]))
         os.fdatasync(file)
         for body in bodies:
-            try:
-                body.send(b"x")
-            except StopIteration:
-                pass
+            body.run.advance(now_us)
+    assert all(isinstance(body.run.end, Returned) for body in bodies)
     seconds = time.perf_counter() - started
     os.close(file)
     return workflows * steps / seconds
@@ -133,13 +132,15 @@ def bare_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
 
 
 async def engine_steps_per_s(folder: Path, workflows: int, steps: int) -> float:
-    async with Gasoline.open(f"file:{folder / 'steps'}") as gasoline:
-        async with gasoline.worker([fulfil], max_concurrency=workflows):
-            plan = Plan(steps=steps)
-            started = time.perf_counter()
-            handles = await asyncio.gather(*(gasoline.dispatch(fulfil, plan) for _ in range(workflows)))
-            await asyncio.gather(*(handle.output() for handle in handles))
-            seconds = time.perf_counter() - started
+    async with (
+        Gasoline.open(f"file:{folder / 'steps'}") as gasoline,
+        gasoline.worker([fulfil], max_concurrency=workflows),
+    ):
+        plan = Plan(steps=steps)
+        started = time.perf_counter()
+        handles = await asyncio.gather(*(gasoline.dispatch(fulfil, plan) for _ in range(workflows)))
+        await asyncio.gather(*(handle.output() for handle in handles))
+        seconds = time.perf_counter() - started
     return workflows * steps / seconds
 
 
@@ -168,7 +169,7 @@ async def replay_steps_per_s(folder: Path, steps: int) -> float:
         async with gasoline.worker([fulfil]):
             handle = await gasoline.dispatch(fulfil, Plan(steps=steps))
             await handle.output()
-        index = [i for i in range(16) if gasoline.log.end("default.events", i) > 0][0]
+        index = next(i for i in range(16) if gasoline.log.end("default.events", i) > 0)
         lines = [r.value for r in gasoline.log.read("default.events", index) if r.value is not None]
     rates: list[float] = []
     for _ in range(5):
@@ -180,7 +181,7 @@ async def replay_steps_per_s(folder: Path, steps: int) -> float:
                 break
             state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
         run = Run(state, _nothing)
-        run.start(lambda: fulfil.fn(WorkflowContext(run), Plan(steps=steps)), 0)
+        run.start(partial(fulfil.fn, WorkflowContext(run), Plan(steps=steps)), 0)
         rates.append(steps / (time.perf_counter() - started))
         assert isinstance(run.end, Returned), run.end
     return max(rates)

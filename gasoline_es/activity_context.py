@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
+from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.values import Codec, codec_for
 from gasoline_es.errors import DefinitionError
 
@@ -18,7 +19,7 @@ S = TypeVar("S")
 class ActivityContext:
     """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
 
-    Made by the runtime for each attempt. ``attempt`` counts from 1; times are aware (UTC). ``location`` is where the
+    Made by the runtime for each attempt. ``attempt`` counts from 1. ``location`` is where the
     step stands in the workflow's history, as ``{1, 4}``.
     """
 
@@ -27,14 +28,24 @@ class ActivityContext:
     name: str
     ray_id: str
     attempt: int
-    first_attempt_at: datetime
-    attempt_at: datetime
+    first_attempt_us: int
+    attempt_us: int
     location: str
     state_json: bytes = field(default=b"null", repr=False)
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
     _cancelled: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def first_attempt_at(self) -> datetime:
+        """When the first attempt of this step started (UTC)."""
+        return to_datetime(self.first_attempt_us)
+
+    @property
+    def attempt_at(self) -> datetime:
+        """When this attempt started (UTC)."""
+        return to_datetime(self.attempt_us)
 
     @property
     def idempotency_key(self) -> str:

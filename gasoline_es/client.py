@@ -188,12 +188,22 @@ class Client:
     async def signal(self, signal: Signal, *, to: str, id: str | None = None) -> str: ...
     @overload
     async def signal(
-        self, signal: Signal, workflow: AnyWorkflow, *, tags: Tags | None = None, id: str | None = None,
+        self,
+        signal: Signal,
+        workflow: AnyWorkflow,
+        *,
+        tags: Tags | None = None,
+        id: str | None = None,
         graceful_not_found: Literal[False] = False,
     ) -> str: ...
     @overload
     async def signal(
-        self, signal: Signal, workflow: AnyWorkflow, *, tags: Tags | None = None, id: str | None = None,
+        self,
+        signal: Signal,
+        workflow: AnyWorkflow,
+        *,
+        tags: Tags | None = None,
+        id: str | None = None,
         graceful_not_found: bool,
     ) -> str | None: ...
     async def signal(
@@ -416,7 +426,9 @@ class Client:
         check_outside_body(f"instead of `gasoline.{verb}(…)` use {instead}, or call it in an activity")
         self._node.check()
         if not self._node.log.writable:
-            raise LogReadOnly(f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}")
+            raise LogReadOnly(
+                f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}"
+            )
 
 
 def _failed(summary: Summary) -> WorkflowFailed:

@@ -81,9 +81,7 @@ class Gasoline(Client):
 
         Raises: LogFailed: the log failed in this process.
         """
-        worker = self.worker(
-            workflows, max_concurrency=max_concurrency, evict_after=evict_after, stop_limit=stop_limit
-        )
+        worker = self.worker(workflows, max_concurrency=max_concurrency, evict_after=evict_after, stop_limit=stop_limit)
         await worker.run()
 
 
@@ -99,9 +97,7 @@ class _Opening:
         self._node: Node | None = None
 
     async def __aenter__(self) -> Gasoline:
-        log = await open_log(
-            self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly
-        )
+        log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         self._node = Node(log, self._clock, PartitionViews)
         self._node.start()
         return Gasoline(self._node)

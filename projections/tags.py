@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from gasoline_es.core.tags import matches
 
-
 _K = TypeVar("_K")
 
 

@@ -57,6 +57,8 @@ class WaitActivity:
 
 @dataclass(slots=True, eq=False)
 class WaitSleep:
+    """The deadline is to pass."""
+
     location: Location
     step: SleepStep
     deadline_us: int
@@ -140,7 +142,9 @@ class Branch:
         assert isinstance(entry, ActivityEntry)
         if entry.output is not None:
             self._pass(entry.location, entry.time_us)
-            return self._decode(wait.step, wait.step.decode, entry.output, entry.location, f"output of {entry.activity!r}")
+            return self._decode(
+                wait.step, wait.step.decode, entry.output, entry.location, f"output of {entry.activity!r}"
+            )
         last = entry.failures[-1]
         if last.final:
             self._pass(entry.location, entry.time_us)

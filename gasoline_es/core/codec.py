@@ -251,9 +251,7 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "activity.failed": _read_activity_failed,
     "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
     "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"])),
-    "signal.consumed": lambda d: ev.SignalConsumed(
-        parse_location(d["location"]), d["version"], tuple(d["signal_ids"])
-    ),
+    "signal.consumed": lambda d: ev.SignalConsumed(parse_location(d["location"]), d["version"], tuple(d["signal_ids"])),
     "sleep.started": _read_sleep_started,
     "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
     "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),

@@ -53,7 +53,9 @@ class Cursor:
         if step.version > entry.version:
             return Placement(self._insertion(entry), None)
         if step.version < entry.version:
-            raise self._diverged(step, kind, name, entry, f"version {entry.version} is recorded, the code has {step.version}")
+            raise self._diverged(
+                step, kind, name, entry, f"version {entry.version} is recorded, the code has {step.version}"
+            )
         if entry.kind != kind or entry.name != name:
             raise self._diverged(step, kind, name, entry, "another step")
         return Placement(entry.location, entry)

@@ -14,8 +14,8 @@ from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.retry import backoff_us
-from gasoline_es.core.values import parse_json
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.values import parse_json
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 
 Decision = tuple[list[ev.EventData], Reply]
@@ -110,7 +110,9 @@ class AttemptFailed:
     final: bool = False
 
 
-def activity_completed(wait: WaitActivity, started_us: int, output: bytes, document: bytes | None) -> ev.ActivityCompleted:
+def activity_completed(
+    wait: WaitActivity, started_us: int, output: bytes, document: bytes | None
+) -> ev.ActivityCompleted:
     """Return the fact that an attempt succeeded. ``document``: the workflow's new state, where the activity changed it."""
     step = wait.step
     return ev.ActivityCompleted(

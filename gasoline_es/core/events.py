@@ -165,6 +165,8 @@ class SleepStarted:
 
 @dataclass(frozen=True, slots=True)
 class SleepFinished:
+    """The sleep at ``location`` is over."""
+
     TYPE: ClassVar[str] = "sleep.finished"
     location: Location
     outcome: SleepOutcome
@@ -217,7 +219,9 @@ EventData = (
     | VersionChecked
     | Unreadable
 )
-LocatedData = ActivityCompleted | ActivityFailed | SignalConsumed | SleepStarted | SleepFinished | StepRemoved | VersionChecked
+LocatedData = (
+    ActivityCompleted | ActivityFailed | SignalConsumed | SleepStarted | SleepFinished | StepRemoved | VersionChecked
+)
 
 
 @dataclass(frozen=True, slots=True)

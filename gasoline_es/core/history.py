@@ -9,7 +9,6 @@ from typing import Final
 from gasoline_es.core import events as ev
 from gasoline_es.core.location import Coordinate, Location, format_location
 
-
 TIMED_LISTEN: Final = "timed listen"
 """A listen with a timeout: a sleep at its location, and the signals it took, if any, at the next one."""
 

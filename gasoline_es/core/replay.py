@@ -8,16 +8,18 @@ not resumed.
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import hashlib
+import sys
 import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import PENDING, Branch, Record, Wait
-from gasoline_es.core.guard import guarded
+from gasoline_es.core.guard import close_unstarted_behind, explained, guarded, refuse, watch
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import Step
@@ -25,9 +27,8 @@ from gasoline_es.errors import ActivityFailed, GasolineError, StepMisused
 
 CLOSED_STEPS_MAX = 1_000
 """A body that goes on asking for steps after it was closed is left behind after so many."""
-
-_left_behind: list[object] = []
-"""Bodies that would not let go: collecting them would only run into the same again, so they are kept, and logged."""
+CLOSES_MAX = 10
+"""A body that awaits again each time it is closed is left behind after so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ class Run:
         "_coroutine",
         "_drawn_at",
         "_draws",
+        "_driving",
         "_steps",
+        "_swallowed",
         "_violation",
         "closed",
         "complaints",
@@ -78,10 +81,13 @@ class Run:
         """What an operator should hear about how the body was closed; the core itself never logs."""
         self._branch = Branch(state, record, (), 1, state.summary.created_us)
         self._context = contextvars.Context()
+        watch(self._context, self)
+        self._driving = False
         self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._steps: list[Step] = []
         self._violation: Exception | None = None
         self._closed_steps = 0
+        self._swallowed: Step | None = None
         self._draws = 0
         self._drawn_at: Location = ()
 
@@ -109,9 +115,12 @@ class Run:
 
     def made(self, step: Step) -> None:
         """Note a step the body made, to find the ones it never awaits; refuse it if the body was closed."""
+        if not self._driving:
+            raise self._refused_outside(step)
         if self.closed:
             self._refuse_closed(step)
-        self._steps.append(step)
+        else:
+            self._steps.append(step)
 
     def now_us(self) -> int:
         """The time of the last event delivered to the body."""
@@ -128,6 +137,11 @@ class Run:
         """End the run with this error as soon as the body gives control back, whatever it catches."""
         if self._violation is None:
             self._violation = error
+
+    def place(self) -> tuple[str, int]:
+        """The file and line where the body stands, for messages."""
+        frame = None if self._coroutine is None else self._coroutine.cr_frame
+        return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
     def _draw(self) -> int:
         # Depends on the place, not on the count of all draws: an edit elsewhere in the body does not shift it.
@@ -172,9 +186,13 @@ class Run:
                 self._returned(stopped.value)
                 return
             except KeyboardInterrupt:
+                self._coroutine = self._branch.wait = None
+                self.close()
                 raise
             except BaseException as raised:
-                self._die(self._violation or raised)
+                self._coroutine = None
+                close_unstarted_behind(raised.__traceback__)
+                self._die(self._violation or explained(raised, _place_of(raised)))
                 return
             if self._violation is not None:
                 self._die(self._violation)
@@ -193,10 +211,13 @@ class Run:
     def _resume(self, value: Any, error: BaseException | None) -> Any:
         coroutine = self._coroutine
         assert coroutine is not None
-        with guarded(self.refuse):
+        self._driving = True
+        try:
             if error is None:
-                return self._context.run(coroutine.send, value)
-            return self._context.run(coroutine.throw, error)
+                return guarded(self._context.run, coroutine.send, value)
+            return guarded(self._context.run, coroutine.throw, error)
+        finally:
+            self._driving = False
 
     def _returned(self, value: Any) -> None:
         self._coroutine = None
@@ -223,34 +244,69 @@ class Run:
             return
         self.closed = True
         coroutine, self._coroutine = self._coroutine, None
-        if coroutine is not None:
-            self._close(coroutine)
-        self._drop_steps()
-        if self._closed_steps:
+        try:
+            if coroutine is not None:
+                self._close(coroutine)
+        finally:
+            self._drop_steps()
+            watch(self._context, None)  # the two hold each other
+        swallowed = self._swallowed
+        if swallowed is not None:
             self.complaints.append(
-                f"the body went on after it was taken out of memory: {self._closed_steps} of its steps were refused. It "
-                f"must have swallowed the close, with a bare `except:` or an `except BaseException:`"
+                f"the body swallowed that it was taken out of memory, with a bare `except:` or an `except BaseException:`, "
+                f"and went on: {self._closed_steps} of its steps were refused, the first "
+                f"`ctx.{swallowed.verb}(…)` in {swallowed.file}:{swallowed.line}; none of them was recorded. Catch "
+                f"`Exception` instead"
             )
 
     def _close(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Throw GeneratorExit into the body until it ends, as ``coroutine.close()`` does once."""
+        self._driving = True
         try:
-            with guarded(self.refuse):
-                self._context.run(coroutine.close)
-        except _Closed:
-            pass  # a step in a `finally` or after a swallowed close was refused and the body let go: as it should be
+            for _ in range(CLOSES_MAX):
+                guarded(self._context.run, coroutine.throw, GeneratorExit())
+        except (GeneratorExit, _Closed):
+            return  # a step in a `finally` or after a swallowed close was refused and the body let go: as it should be
+        except StopIteration:
+            if self._swallowed is None:
+                self.complaints.append(
+                    "the body swallowed that it was taken out of memory, with a bare `except:`, an `except "
+                    "BaseException:` or a `return` in a `finally:`, and returned. What it returned was dropped; nothing "
+                    "was recorded"
+                )
+            return
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
-            _left_behind.append(coroutine)
-            self.complaints.append(f"the body did not let go when it was taken out of memory: {error!r}")
+            self.complaints.append(f"the body raised an error when it was taken out of memory: {error!r}")
+            return
+        finally:
+            self._driving = False
+        self.complaints.append(
+            "the body does not let go: it was taken out of memory, and each time it awaits again. It is left behind, "
+            "which costs its memory"
+        )
+        _leave_behind(coroutine)
 
     def _refuse_closed(self, step: Step) -> None:
         self._closed_steps += 1
-        if step.coroutine is not None:
-            step.coroutine.close()
+        if self._swallowed is None and not _is_closing(sys.exc_info()[1]):
+            self._swallowed = step
         if self._closed_steps > CLOSED_STEPS_MAX:
             # A body that catches everything in a loop cannot be stopped by raising: let its step wait for ever instead.
-            # The close then ends with "coroutine ignored GeneratorExit", and the body is left behind.
             return
         raise _Closed(f"this run is closed: `ctx.{step.verb}(…)` is refused")
+
+    def _refused_outside(self, step: Step) -> StepMisused:
+        error = StepMisused(
+            f"`ctx.{step.verb}(…)` in {step.file}:{step.line} was called on the context of workflow {self.workflow_id} "
+            f"outside of that workflow's body: a context belongs to one run of one body. Use the `ctx` that this function "
+            f"was given",
+            file=step.file,
+            line=step.line,
+        )
+        refuse(error)
+        return error
 
     # --- steps that were made and not awaited -------------------------------------------------------------------------
 
@@ -260,10 +316,13 @@ class Run:
             steps.clear()
             return
         if not isinstance(step, Step):
+            file, line = self.place()
             shown = "a bare yield, as in asyncio.sleep(0)" if step is None else f"a {type(step).__name__}"
             raise StepMisused(
-                f"a workflow body awaited something that is not a step ({shown}): a body may only await the verbs of "
-                f"`ctx`. Wait with `ctx.sleep(…)`, do I/O in an activity with `ctx.activity(…)`"
+                f"a workflow body awaited something that is not a step ({shown}) in {file}:{line}: a body may only await "
+                f"the verbs of `ctx`. Wait with `ctx.sleep(…)`, do I/O in an activity with `ctx.activity(…)`",
+                file=file,
+                line=line,
             )
         if step not in steps:
             where = f"{step.file}:{step.line}"
@@ -291,5 +350,34 @@ class Run:
 
 def error_info(error: BaseException) -> ev.ErrorInfo:
     """Turn an exception into data, with its traceback as text."""
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"(its text cannot be shown: {type(broken).__name__})"
     shown = "".join(traceback.format_exception(error, limit=-20))
-    return ev.ErrorInfo(type(error).__qualname__, str(error), shown)
+    return ev.ErrorInfo(type(error).__qualname__, message, shown)
+
+
+def _place_of(error: BaseException) -> tuple[str, int]:
+    """The file and line of the body that an error left."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_globals.get("__name__") in _DRIVERS:
+        found = found.tb_next
+    return ("", 0) if found is None else (found.tb_frame.f_code.co_filename, found.tb_lineno)
+
+
+def _is_closing(error: BaseException | None) -> bool:
+    """Whether the close is still on its way through the body (a ``finally:``), rather than swallowed."""
+    while error is not None:
+        if isinstance(error, GeneratorExit | _Closed):
+            return True
+        error = error.__context__
+    return False
+
+
+def _leave_behind(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Keep a body that would not let go for good: collecting it, at exit too, would only run into the same again."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+
+
+_DRIVERS: Final = frozenset({__name__, guarded.__module__})

@@ -77,7 +77,14 @@ def _field(field: _Schema) -> Survives | None:
     schema = field["schema"]
     if schema.get("type") == "default":
         # A default only fills in what is missing, and nothing is missing in what was encoded whole.
-        if not schema.keys() <= {"type", "schema", "default", "default_factory", "default_factory_takes_data", "metadata"}:
+        if not schema.keys() <= {
+            "type",
+            "schema",
+            "default",
+            "default_factory",
+            "default_factory_takes_data",
+            "metadata",
+        }:
             return None
         schema = schema["schema"]
     return survival_of(schema)

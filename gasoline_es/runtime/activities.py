@@ -18,14 +18,13 @@ from gasoline_es.activity_context import ActivityContext
 from gasoline_es.clock import Clock
 from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.decide import AttemptFailed
-from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import Summary
-from gasoline_es.definitions import Activity
-from gasoline_es.errors import DefinitionError, NotRetryable, RecordTooLarge
 from gasoline_es.core.values import codec_for
+from gasoline_es.definitions import Activity
+from gasoline_es.errors import DefinitionError, LogError, NotRetryable, RecordTooLarge
 from gasoline_es.runtime.threads import DaemonThreads
 
 _log = logging.getLogger(__name__)
@@ -48,10 +47,26 @@ Outcome = Succeeded | AttemptFailed
 class Attempt:
     """One attempt of one activity, from its start until its outcome is durable."""
 
-    __slots__ = ("context", "definition", "input", "key", "number", "outcome", "started_us", "task", "timer", "timeout_us", "wait")
+    __slots__ = (
+        "context",
+        "definition",
+        "input",
+        "key",
+        "number",
+        "outcome",
+        "runner",
+        "running",
+        "started_us",
+        "task",
+        "timeout_us",
+        "wait",
+    )
 
-    def __init__(self, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int) -> None:
+    def __init__(
+        self, runner: ActivityRunner, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int
+    ) -> None:
         step = wait.step
+        self.runner = runner
         self.key = key
         self.wait = wait
         self.number = wait.attempt
@@ -61,8 +76,62 @@ class Attempt:
         self.context = context
         self.started_us = started_us
         self.task: asyncio.Future[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.running = False
         self.outcome: Outcome | None = None
+
+    def durable(self, error: LogError | None) -> None:
+        """The append that records the outcome has ended: forget the attempt, unless it was not recorded."""
+        if error is None:
+            self.runner.forget(self)
+
+
+class TimeLimits:
+    """Calls ``expired`` for each attempt that is still there when its time is up.
+
+    Attempts of one limit expire in the order they came, so one timer of the event loop serves them all: an attempt that
+    ends in time costs two operations on a dictionary instead of a timer of its own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Attempt], None]) -> None:
+        self._loop = loop
+        self._expired = expired
+        self._by_limit: dict[int, dict[Attempt, float]] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def add(self, attempt: Attempt, limit_us: int) -> None:
+        attempts = self._by_limit.get(limit_us)
+        if attempts is None:
+            attempts = self._by_limit[limit_us] = {}
+        attempts[attempt] = self._loop.time() + limit_us / 1e6
+        if limit_us not in self._timers:
+            self._timers[limit_us] = self._loop.call_at(attempts[attempt], self._look, limit_us)
+
+    def discard(self, attempt: Attempt, limit_us: int) -> None:
+        attempts = self._by_limit.get(limit_us)
+        if attempts is not None:
+            attempts.pop(attempt, None)
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _look(self, limit_us: int) -> None:
+        # What expires below may let another attempt of this limit start, which must not start a timer of its own.
+        timer = self._timers[limit_us]
+        attempts = self._by_limit[limit_us]
+        now = self._loop.time()
+        for attempt, until in list(attempts.items()):
+            if until > now:
+                break
+            del attempts[attempt]
+            self._expired(attempt)
+        if self._timers.get(limit_us) is not timer:
+            return  # closed meanwhile
+        if attempts:
+            self._timers[limit_us] = self._loop.call_at(next(iter(attempts.values())), self._look, limit_us)
+        else:
+            del self._timers[limit_us], self._by_limit[limit_us]
 
 
 class ActivityRunner:
@@ -76,6 +145,8 @@ class ActivityRunner:
         self._waiting: deque[Attempt] = deque()
         self._running = 0
         self._threads = DaemonThreads()
+        self._loop = asyncio.get_running_loop()
+        self._limits = TimeLimits(self._loop, self._timed_out)
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self.stopping = False
@@ -103,12 +174,12 @@ class ActivityRunner:
             name=wait.step.name,
             ray_id=summary.ray_id,
             attempt=wait.attempt,
-            first_attempt_at=to_datetime(wait.first_started_us or now_us),
-            attempt_at=to_datetime(now_us),
+            first_attempt_us=wait.first_started_us or now_us,
+            attempt_us=now_us,
             location=format_location(wait.location),
             state_json=document,
         )
-        attempt = self._attempts[key] = Attempt(key, wait, context, now_us)
+        attempt = self._attempts[key] = Attempt(self, key, wait, context, now_us)
         if self._running < self._max:
             self._launch(attempt)
         else:
@@ -153,16 +224,17 @@ class ActivityRunner:
     def close(self) -> None:
         """Let the threads end."""
         self._threads.close()
+        self._limits.close()
 
     # --- one attempt --------------------------------------------------------------------------------------------------
 
     def _launch(self, attempt: Attempt) -> None:
         self._running += 1
         self._idle.clear()
-        loop = asyncio.get_running_loop()
-        attempt.timer = loop.call_later(attempt.timeout_us / 1e6, self._timed_out, attempt)
+        attempt.running = True
+        self._limits.add(attempt, attempt.timeout_us)
         if attempt.definition.is_async:
-            attempt.task = loop.create_task(self._run_async(attempt))
+            attempt.task = self._loop.create_task(self._run_async(attempt))
         else:
             attempt.task = self._threads.submit(partial(_call, attempt))
             attempt.task.add_done_callback(partial(self._thread_done, attempt))
@@ -206,7 +278,7 @@ class ActivityRunner:
         self._finished(attempt)
 
     def _give_up(self, attempt: Attempt) -> None:
-        if attempt.timer is not None:
+        if attempt.running:
             self._ended(attempt)
             self._cancel(attempt)
 
@@ -216,9 +288,8 @@ class ActivityRunner:
             attempt.task.cancel()
 
     def _ended(self, attempt: Attempt) -> None:
-        if attempt.timer is not None:
-            attempt.timer.cancel()
-            attempt.timer = None
+        attempt.running = False
+        self._limits.discard(attempt, attempt.timeout_us)
         self._running -= 1
         if self._waiting and not self.stopping:
             self._launch(self._waiting.popleft())
@@ -237,7 +308,7 @@ def _call(attempt: Attempt) -> Outcome:
 
 
 def _succeeded(attempt: Attempt, value: Any) -> Succeeded:
-    output, _ = attempt.definition.output_codec.roundtrip(value, "output")
+    output = attempt.definition.output_codec.encode(value, "output")
     return Succeeded(output, attempt.context.changed_state())
 
 

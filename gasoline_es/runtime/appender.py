@@ -112,5 +112,3 @@ class Appender:
             if isinstance(outcome, LogFailed):
                 self._failed(outcome)
                 break
-
-

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, assert_never
+
+import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.replay import Died, Returned, Run, error_info
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, LogError, RecordTooLarge
+from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
+from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, Succeeded
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.timers import Timers
 
 _log = logging.getLogger(__name__)
@@ -38,7 +41,9 @@ class Home(Protocol):
 class Driver:
     """The bodies of one worker. ``partition_of`` finds the owned partition of a workflow id, if it is ours."""
 
-    def __init__(self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home
+    ) -> None:
         self.registry = registry
         self.runner = ActivityRunner(clock, max_concurrency, self._activity_finished)
         self.timers = Timers(clock, self._due)
@@ -128,9 +133,14 @@ class Driver:
         if isinstance(end, Returned):
             try:
                 output, _ = self.registry[state.summary.name].output_codec.roundtrip(end.value, "output")
-                if state.queue:
-                    partition.record(live, ev.SignalDiscarded(tuple(state.queue)))
-                partition.record(live, ev.WorkflowCompleted(output, state.document))
+                completed = ev.WorkflowCompleted(output, state.document)
+                # Before the signals are discarded: a run that dies of its output may be mended, and keeps its queue.
+                size = len(output) + len(state.document)
+                if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
+                    raise too_large("the output with the state", size)
+                for discarded in _discarded(state.queue):
+                    partition.record(live, discarded)
+                partition.record(live, completed)
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died):
@@ -213,16 +223,12 @@ class Driver:
             except RecordTooLarge as error:
                 outcome = AttemptFailed(error_info(error), final=True)
         if isinstance(outcome, AttemptFailed):
-            failure = AttemptFailed(shortened(outcome.error), outcome.final)
-            jitter = random.random()  # noqa: S311  # spreads retries, keeps no secret
+            room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.input)
+            failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
+            jitter = random.random()  # spreads retries, keeps no secret
             partition.record(live, activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter))
         live.blocked_on = live.state.summary.seq
-
-        def done(error: LogError | None) -> None:
-            if error is None:
-                self.runner.forget(attempt)
-
-        partition.when_durable(done)
+        partition.when_durable(attempt.durable)
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------
 
@@ -275,8 +281,6 @@ class Driver:
         self.runner.close()
 
 
-
-
 def _suspended(run: Run) -> ev.WorkflowSuspended:
     wait = run.wait
     match wait:
@@ -292,17 +296,39 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
             assert_never(wait)
 
 
-ERROR_CHARACTERS_MAX = 100_000
-"""An error's message and traceback are cut to this, each: an error must always fit into a record."""
+def _discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:
+    """Name the signals that are left in as many events as it takes for each to fit into a record."""
+    ids: list[str] = []
+    characters = 0
+    for signal_id in queue:
+        ids.append(signal_id)
+        characters += len(signal_id)
+        if characters > TAKEN_CHARACTERS_MAX:
+            yield ev.SignalDiscarded(tuple(ids))
+            ids, characters = [], 0
+    if ids:
+        yield ev.SignalDiscarded(tuple(ids))
 
 
-def shortened(error: ev.ErrorInfo) -> ev.ErrorInfo:
-    """Cut an error so that it fits into a record, whatever it says."""
+ERROR_BYTES_MAX = 100_000
+"""An error's message, traceback and details take at most this as JSON, each: an error must always fit into a record."""
 
-    def cut(text: str) -> str:
-        # Lone surrogates (from undecodable file names, say) cannot be written as JSON.
-        text = text.encode("utf-8", "backslashreplace").decode()
-        return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}… (cut)"
 
-    details = error.details if error.details is None or len(error.details) <= ERROR_CHARACTERS_MAX else None
-    return ev.ErrorInfo(cut(error.type), cut(error.message), cut(error.traceback), details)
+def shortened(error: ev.ErrorInfo, bytes_max: int = ERROR_BYTES_MAX) -> ev.ErrorInfo:
+    """Cut an error so that it fits into a record, whatever it says. ``bytes_max``: of each of its three long parts."""
+    limit = min(bytes_max, ERROR_BYTES_MAX)
+    details = error.details if error.details is None or len(error.details) <= limit else None
+    return ev.ErrorInfo(_cut(error.type, 500), _cut(error.message, limit), _cut(error.traceback, limit), details)
+
+
+def _cut(text: str, limit: int) -> str:
+    """Cut a text to so many bytes of JSON: a control character takes six of them, other planes' characters four."""
+    # Lone surrogates (from undecodable file names, say) cannot be written as JSON.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    size = len(orjson.dumps(text))
+    if size <= limit:
+        return text
+    kept = text[:limit]
+    while (size := len(orjson.dumps(kept))) > limit - 20:
+        kept = kept[: len(kept) * (limit - 20) // size]
+    return f"{kept}… (cut)"

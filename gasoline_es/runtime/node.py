@@ -13,7 +13,7 @@ from itertools import islice
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
-from gasoline_es.core.events import EventData, WorkflowCompleted
+from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import LogError, LogFailed, PartitionOwned
@@ -36,6 +36,9 @@ YIELD_WAIT_S = 2.0
 
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
+
+
+ENDS = (WorkflowCompleted, WorkflowFailed)
 
 
 class Node:
@@ -84,7 +87,11 @@ class Node:
                 return partition
             self.check()
             owner = self.log.owner(index)
-            if owner is not None and not owner.mine and (self._left_to_others(index) if owner.released else owner.alive):
+            if (
+                owner is not None
+                and not owner.mine
+                and (self._left_to_others(index) if owner.released else owner.alive)
+            ):
                 return None
             try:
                 ownership = await self.log.acquire(index)
@@ -180,7 +187,7 @@ class Node:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, workflow_id: str) -> Watch:
-        """Return a watch that is set whenever something about the workflow became durable. Give it back: ``unwatch``.
+        """Return a watch that is set when the workflow may have ended, durably. Give it back: ``unwatch``.
 
         What this process decides sets it directly; for a partition that somebody else owns, every change of the log does.
         """
@@ -233,13 +240,15 @@ class Node:
         if not watchers:
             return
         for live, _, _, data in events:
-            for watch in watchers.get(live.id, ()):
-                if isinstance(data, WorkflowCompleted):
-                    watch.output = data.output
-                watch.changed.set()
+            if isinstance(data, ENDS):
+                for watch in watchers.get(live.id, ()):
+                    watch.output = data.output if isinstance(data, WorkflowCompleted) else None
+                    watch.changed.set()
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
-        _log.warning("an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)})
+        _log.warning(
+            "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
+        )
         asyncio.get_running_loop().call_later(ROLL_BACK_WAIT_S, self._go_on, partition, workflow_ids)
 
     def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
@@ -264,9 +273,9 @@ class Node:
         for partition in list(self.partitions.values()):
             self._forget(partition, error)
         self._outbox.fail(error)
-        for events in self._watchers.values():
-            for event in events:
-                event.set()  # whoever waits for something learns that it will not come
+        for watchers in self._watchers.values():
+            for watch in watchers:
+                watch.changed.set()  # whoever waits for an end learns that it will not come
         self.failed.set()
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -302,7 +311,7 @@ class Node:
 
 
 class Watch:
-    """Somebody waits for a workflow. ``output`` is set when it completed in this process."""
+    """Somebody waits for a workflow's end. ``output`` is set when it completed in this process."""
 
     __slots__ = ("changed", "output")
 

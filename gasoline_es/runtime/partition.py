@@ -84,6 +84,7 @@ class Partition:
         self._position = self._read_position(ownership)
         self._tail = log.tail(self._topics.inbox, self.index, self._position)
         self._inbox_moved = False
+        self._asked = False
 
     # --- the workflows in memory --------------------------------------------------------------------------------------
 
@@ -134,11 +135,17 @@ class Partition:
         kind = type(data)
         if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
             batch.records.append(self._index_record(live, data, now_us))
-        self._hooks.ask_append(self)
+        if not self._asked:
+            self._ask()
 
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
         self._open.done.append(done)
+        if not self._asked:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._asked = True
         self._hooks.ask_append(self)
 
     def decide(self, command: Dispatch | SendSignal | Wake, request_id: str | None = None) -> Reply:
@@ -205,8 +212,8 @@ class Partition:
                 _log.warning("a record of the inbox was skipped", extra={"partition": self.index, "error": str(error)})
                 continue
             self._consume(request)
-        if self._inbox_moved:
-            self._hooks.ask_append(self)
+        if self._inbox_moved and not self._asked:
+            self._ask()
 
     def _consume(self, request: Request) -> None:
         command: Command = request.command
@@ -225,7 +232,9 @@ class Partition:
     def _read_position(self, ownership: Ownership) -> Position:
         key = self._topics.position_key(self.index)
         position = Position({})
-        for record in self._log.read(self._topics.registry, self.index, 0, ownership.ends.get(self._topics.registry, 0)):
+        for record in self._log.read(
+            self._topics.registry, self.index, 0, ownership.ends.get(self._topics.registry, 0)
+        ):
             if record.key == key and record.value is not None:
                 position = Position(orjson.loads(record.value))
         return position
@@ -234,6 +243,7 @@ class Partition:
 
     def take(self) -> tuple[Section, Batch] | None:
         """Hand over the section of the next append (for the appender)."""
+        self._asked = False
         if self.lost:
             return None
         batch = self._open
@@ -346,5 +356,3 @@ def too_large(what: str, size: int) -> RecordTooLarge:
         f"pass a reference to it",
         size=size,
     )
-
-

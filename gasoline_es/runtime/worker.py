@@ -53,9 +53,7 @@ class Worker:
         if node.driver is not None:
             raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
         node.check()
-        self._driver = node.driver = Driver(
-            self.registry, node.clock, self._max_concurrency, self._evict_after_s, node
-        )
+        self._driver = node.driver = Driver(self.registry, node.clock, self._max_concurrency, self._evict_after_s, node)
         for partition in list(node.partitions.values()):
             node.drive(partition)
         await self._take(range(node.log.partition_count))
