@@ -62,25 +62,24 @@ _ASKED: Final = {
 }
 """By what the loop was asked for, where no function of asyncio stands in between."""
 
+_NO_LOOP: Final = (
+    "a workflow body must not run an event loop: a body is replayed, and only its steps may reach the outside. Do it in an "
+    "activity: `await ctx.activity(…)`"
+)
+_AWAITED_TWICE: Final = (
+    "something was awaited twice. A step is awaited once: call the verb anew for each, as in `await ctx.sleep(1)`"
+)
+_OF_A_LOOP: Final = (
+    "a workflow body must not use what belongs to an event loop (a queue, a lock, an event). Use " + _LISTEN
+)
+
 _SAID: Final = (
-    (
-        "cannot reuse already awaited coroutine",
-        "something was awaited twice. A step is awaited once: call the verb anew for each, as in `await ctx.sleep(1)`",
-    ),
-    (
-        "cannot be called from a running event loop",
-        "a workflow body must not run an event loop: a body is replayed, and only its steps may reach the outside. Do it "
-        "in an activity: `await ctx.activity(…)`",
-    ),
-    (
-        "Cannot run the event loop while another loop is running",
-        "a workflow body must not run an event loop: a body is replayed, and only its steps may reach the outside. Do it "
-        "in an activity: `await ctx.activity(…)`",
-    ),
-    (
-        "different event loop",
-        "a workflow body must not use what belongs to an event loop (a queue, a lock, an event). Use " + _LISTEN,
-    ),
+    ("cannot reuse already awaited coroutine", _AWAITED_TWICE),
+    ("coroutine is being awaited already", _AWAITED_TWICE),
+    ("cannot be called from a running event loop", _NO_LOOP),
+    ("Cannot run the event loop while another loop is running", _NO_LOOP),
+    ("different event loop", _OF_A_LOOP),
+    ("different loop", _OF_A_LOOP),
     ("Passing coroutines is forbidden", "a workflow body must not use asyncio. Use " + _SIDE_BY_SIDE),
 )
 """What Python itself says of some mistakes, and what to do instead."""
@@ -97,6 +96,7 @@ class Driven(Protocol):
 
     def place(self) -> tuple[str, int]:
         """Where the body stands: file and line, ("", 0) if it is not known."""
+        ...
 
 
 _driven: ContextVar[Driven | None] = ContextVar("gasoline_es_driven", default=None)
@@ -124,7 +124,11 @@ class _Stuck:
         yield self
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_args, **_kwargs: None
+        return _nothing
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    pass
 
 
 class GuardLoop(asyncio.AbstractEventLoop):
@@ -145,8 +149,8 @@ class GuardLoop(asyncio.AbstractEventLoop):
         else:
             asked, instead = f"it asked the event loop for `{used}`", _ASKED.get(used, _CLIENT)
         error = StepMisused(
-            f"a workflow body must not use asyncio ({asked}{f' in {file}:{line}' if file else ''}): use {instead}. A body "
-            f"is replayed: only its steps may reach the outside",
+            f"a workflow body must not use asyncio ({asked}{f' in {file}:{line}' if file else ''}): use {instead}. A "
+            f"body is replayed: only its steps may reach the outside",
             used=used,
             file=file,
             line=line,

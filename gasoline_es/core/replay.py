@@ -15,6 +15,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final
 
 from gasoline_es.core import events as ev
@@ -140,7 +141,7 @@ class Run:
 
     def place(self) -> tuple[str, int]:
         """The file and line where the body stands, for messages."""
-        frame = None if self._coroutine is None else self._coroutine.cr_frame
+        frame: FrameType | None = getattr(self._coroutine, "cr_frame", None)
         return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
     def _draw(self) -> int:
@@ -253,8 +254,8 @@ class Run:
         swallowed = self._swallowed
         if swallowed is not None:
             self.complaints.append(
-                f"the body swallowed that it was taken out of memory, with a bare `except:` or an `except BaseException:`, "
-                f"and went on: {self._closed_steps} of its steps were refused, the first "
+                f"the body swallowed that it was taken out of memory, with a bare `except:` or an `except "
+                f"BaseException:`, and went on: {self._closed_steps} of its steps were refused, the first "
                 f"`ctx.{swallowed.verb}(…)` in {swallowed.file}:{swallowed.line}; none of them was recorded. Catch "
                 f"`Exception` instead"
             )
@@ -271,8 +272,8 @@ class Run:
             if self._swallowed is None:
                 self.complaints.append(
                     "the body swallowed that it was taken out of memory, with a bare `except:`, an `except "
-                    "BaseException:` or a `return` in a `finally:`, and returned. What it returned was dropped; nothing "
-                    "was recorded"
+                    "BaseException:` or a `return` in a `finally:`, and returned. What it returned was dropped; "
+                    "nothing was recorded"
                 )
             return
         except KeyboardInterrupt:
@@ -299,9 +300,9 @@ class Run:
 
     def _refused_outside(self, step: Step) -> StepMisused:
         error = StepMisused(
-            f"`ctx.{step.verb}(…)` in {step.file}:{step.line} was called on the context of workflow {self.workflow_id} "
-            f"outside of that workflow's body: a context belongs to one run of one body. Use the `ctx` that this function "
-            f"was given",
+            f"`ctx.{step.verb}(…)` in {step.file}:{step.line} was called on the context of workflow "
+            f"{self.workflow_id} outside of that workflow's body: a context belongs to one run of one body. Use the `ctx` "
+            f"that this function was given",
             file=step.file,
             line=step.line,
         )
@@ -319,8 +320,8 @@ class Run:
             file, line = self.place()
             shown = "a bare yield, as in asyncio.sleep(0)" if step is None else f"a {type(step).__name__}"
             raise StepMisused(
-                f"a workflow body awaited something that is not a step ({shown}) in {file}:{line}: a body may only await "
-                f"the verbs of `ctx`. Wait with `ctx.sleep(…)`, do I/O in an activity with `ctx.activity(…)`",
+                f"a workflow body awaited something that is not a step ({shown}) in {file}:{line}: a body may only "
+                f"await the verbs of `ctx`. Wait with `ctx.sleep(…)`, do I/O in an activity with `ctx.activity(…)`",
                 file=file,
                 line=line,
             )
