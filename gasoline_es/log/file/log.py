@@ -18,8 +18,9 @@ from gasoline_es.log.file.end import PublishedEnd
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
-from gasoline_es.log.file.lines import Draft, encode_draft
+from gasoline_es.log.file.lines import Draft, Place, encode_draft
 from gasoline_es.log.file.manifest import create_namespace, read_manifest
+from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
 from gasoline_es.log.file.reader import Reader
 from gasoline_es.log.file.tail import FileTail
@@ -189,26 +190,27 @@ class FileLog(Log):
             writer.append(written)
         except (NoSpace, LogFailed) as error:
             return [error] * len(written)
-        outcomes: list[Outcome] = []
         with self._lock:
-            for draft in written:
-                outcomes.append(self._outcome(draft))
-        return outcomes
+            assert writer.last is not None
+            return [self._outcome(draft, writer.last) for draft in written]
 
-    def _outcome(self, draft: Draft) -> Outcome:
+    def _outcome(self, draft: Draft, place: Place) -> Outcome:
         if draft.epoch is None:
             return Appended({})
         if draft.begin is not None:
             next_epoch = self._epochs.path(self.namespace, draft.partition, draft.epoch + 1)
             if self._disk.exists(next_epoch):
                 return self._fenced(draft.partition, draft.epoch)
-            self._owned[draft.partition] = _Owned(Epoch(draft.epoch), next_epoch, dict(draft.begin.offsets))
+            owned = _Owned(Epoch(draft.epoch), next_epoch, dict(draft.begin.offsets))
+            self._owned[draft.partition] = owned
+            self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
             return Appended({})
         owned = self._owned[draft.partition]
         if self._disk.exists(owned.next_epoch):
             del self._owned[draft.partition]
             return self._fenced(draft.partition, draft.epoch)
         owned.ends.update(draft.ends)
+        self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
         if draft.release:
             del self._owned[draft.partition]
         return Appended({topic: Offset(first) for topic, first in draft.firsts.items()})

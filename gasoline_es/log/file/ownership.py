@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.catalog import Catalog
@@ -43,6 +43,14 @@ class View:
     """Damage in a segment of one of this partition's owners, or in one whose writer cannot be told."""
 
 
+class Acked(NamedTuple):
+    """The last section of an epoch of ours that was acknowledged. ``ends``: topic → next offset after it."""
+
+    epoch: int
+    place: Place
+    ends: Mapping[str, int]
+
+
 class Ownership:
     """The views of every partition. Its owner holds a lock around every call, and refreshed the catalog just before."""
 
@@ -52,6 +60,8 @@ class Ownership:
         self._observer: Final = observer
         self._readonly: Final = readonly
         self._views: dict[tuple[str, int], View] = {}
+        self.acked: dict[tuple[str, int], Acked] = {}
+        """What this handle itself was told to count, as an owner: good for ever, even if nobody has read it yet."""
 
     def view(self, namespace: str, partition: int) -> View:
         """Return what counts as of the catalog's last refresh."""
@@ -70,7 +80,11 @@ class Ownership:
         counted = self._settled(namespace, partition, top)
         view.undecided = counted is None
         if counted is not None and counted >= view.epoch:
-            self._count(view, namespace, partition, counted)
+            ends = self._catalog.ends(namespace, partition, counted)
+            self._count(view, namespace, partition, counted, None, ends)
+        elif counted is None and (acked := self.acked.get(key)) is not None and acked.epoch >= view.epoch:
+            if view.limits.get(acked.epoch, _NOWHERE) < acked.place:
+                self._count(view, namespace, partition, acked.epoch, acked.place, acked.ends)
         return view
 
     def _settled(self, namespace: str, partition: int, top: int) -> int | None:
@@ -94,7 +108,16 @@ class Ownership:
             self._catalog.refresh(liveness=True)
         return self._catalog.complete(incarnation)
 
-    def _count(self, view: View, namespace: str, partition: int, epoch: int) -> None:
+    def _count(
+        self,
+        view: View,
+        namespace: str,
+        partition: int,
+        epoch: int,
+        limit: Place | None,
+        ends: Mapping[str, int],
+    ) -> None:
+        """Let the view count the epoch up to ``limit``; None: up to its writer's published end."""
         catalog = self._catalog
         begun = catalog.begun(namespace, partition, epoch)
         assert begun is not None
@@ -103,11 +126,12 @@ class Ownership:
             view.epoch = epoch
             view.limits = {link.epoch: link.limit for link in view.links}
         top = view.links[-1]
-        limit = catalog.last_place.get(top.writer, begun.place)
+        if limit is None:
+            limit = catalog.last_place.get(top.writer, begun.place)
         if limit != top.limit:
             view.links[-1] = Link(top.epoch, top.writer, limit, top.begin)
             view.limits[epoch] = limit
-        view.ends = dict(catalog.ends(namespace, partition, epoch))
+        view.ends = dict(ends)
         if catalog.damaged:
             view.broken = self._broken(view)
 

@@ -69,6 +69,8 @@ class Reader:
                     yield from records
                     assert records[-1].offset is not None
                     start = records[-1].offset + 1
+                    if start >= stop:
+                        break  # what follows in the segment is not asked for, and would cost its length
         if broken_at_end is not None:
             raise broken_at_end
 

@@ -55,7 +55,8 @@ class SegmentWriter:
         self._disk: Final = disk
         self._segment_bytes_max: Final = segment_bytes_max
         self._active: _Active | None = None
-        self._last: Place | None = None
+        self.last: Place | None = None
+        """The last batch that was published."""
 
     def append(self, drafts: Sequence[Draft]) -> None:
         """Write the drafts as one batch, sync it, publish it (filelog.md §3.1).
@@ -64,7 +65,7 @@ class SegmentWriter:
         """
         if self.failed is not None:
             raise self.failed
-        number = 1 if self._last is None else self._last.batch + 1
+        number = 1 if self.last is None else self.last.batch + 1
         try:
             active = self._segment(drafts)
             first = active.end.position == 0
@@ -90,7 +91,7 @@ class SegmentWriter:
             self._sync_failed(active, error)
         active.digest = digest
         self.ends[active.end.segment] = active.end
-        self._last = Place(active.end.segment, number)
+        self.last = Place(active.end.segment, number)
 
     def _measured(self, sync_s: float) -> None:
         self.sync_s = sync_s if self.sync_s == 0.0 else 0.8 * self.sync_s + 0.2 * sync_s
@@ -126,9 +127,9 @@ class SegmentWriter:
         except OSError:
             self._disk.close(fd)
             raise
-        end = PublishedEnd(number, self._writer, 0 if self._last is None else self._last.batch, 0)
+        end = PublishedEnd(number, self._writer, 0 if self.last is None else self.last.batch, 0)
         header, digest = encode_segment_header(
-            SegmentHeader(number, self._writer, self._namespace, self._last, time.time_ns() // 1000)
+            SegmentHeader(number, self._writer, self._namespace, self.last, time.time_ns() // 1000)
         )
         self.ends[number] = end
         return _Active(header, digest, fd, end_fd, end)
