@@ -224,17 +224,21 @@ class Branch:
     def _queued(self, step: ListenStep) -> tuple[str, ...]:
         limit = 1 if step.limit is None else step.limit
         taken: list[str] = []
-        characters = 0
+        size = 0
         for signal in self._state.queue.values():
             if signal.name in step.decoders:
                 taken.append(signal.id)
-                characters += len(signal.id)
-                if len(taken) == limit or characters > TAKEN_CHARACTERS_MAX:
+                if len(taken) == limit:
+                    break
+                size += len(signal.id.encode()) + 3  # quotes and a comma
+                if size > TAKEN_CHARACTERS_MAX:
                     break
         return tuple(taken)
 
     def _signals(self, step: ListenStep, entry: object) -> Any:
         assert isinstance(entry, SignalsEntry)
+        if step.limit is None and len(entry.signals) > 1:
+            raise self._too_many(step, entry)
         values = [self._signal(step, signal, entry.location) for signal in entry.signals]
         self._pass(entry.location, entry.time_us)
         return values[0] if step.limit is None else values
@@ -256,6 +260,20 @@ class Branch:
                 fix="ctx.check_version",
             )
         return self._decode(step, decode, signal.body, location, f"body of signal {signal.name!r}")
+
+    def _too_many(self, step: ListenStep, entry: SignalsEntry) -> HistoryDiverged:
+        return HistoryDiverged(
+            f"history diverged at {format_location(entry.location)}: recorded is {entry.describe()} with "
+            f"{len(entry.signals)} signals, `ctx.{step.verb}(…)` in {step.file}:{step.line} would give one of them and lose "
+            f"the rest. Write `ctx.listen_n(…)` again, or branch on `await ctx.check_version(2)`. Nothing was changed in "
+            f"the history: after the code is fixed, wake the workflow",
+            location=format_location(entry.location),
+            recorded=entry.describe(),
+            attempted=f"ctx.{step.verb}",
+            file=step.file,
+            line=step.line,
+            fix="ctx.listen_n",
+        )
 
     # --- the evolution of code ----------------------------------------------------------------------------------------
 

@@ -32,12 +32,14 @@ class Envelope:
     def __init__(
         self, *, namespace: str, workflow_id: str, workflow: str, ray_id: str, partition: int, epoch: int, worker: str
     ) -> None:
+        # Ids and names come from outside too: escaped, here and once, they cannot break the line.
+        workflow_id = _inner(workflow_id)
         self._id = f'{{"specversion":"1.0","id":"{workflow_id}/'
-        self._type = f'","source":"/gasoline/{namespace}","type":"gasoline.'
+        self._type = f'","source":"/gasoline/{_inner(namespace)}","type":"gasoline.'
         self._time = f'.v1","subject":"{workflow_id}","time":"'
         self._tail = (
-            f',"partition":{partition},"epoch":{epoch},"workflow":"{workflow}","rayid":"{ray_id}",'
-            f'"worker":"{worker}","data":'
+            f',"partition":{partition},"epoch":{epoch},"workflow":"{_inner(workflow)}","rayid":"{_inner(ray_id)}",'
+            f'"worker":"{_inner(worker)}","data":'
         )
 
     def encode(self, seq: int, time_us: int, data: ev.EventData) -> bytes:
@@ -47,6 +49,11 @@ class Envelope:
             f'","datacontenttype":"application/json","seq":{seq}{self._tail}'
         )
         return b"%b%b}" % (head.encode(), _dumps(_ENCODERS[type(data)](data)))
+
+
+def _inner(text: str) -> str:
+    """The text as it stands between the quotes of a JSON string."""
+    return _dumps(text).decode()[1:-1]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -277,18 +284,19 @@ def decode(raw: bytes) -> ev.Event:
             worker=cloud["worker"],
             data=_read_data(cloud["type"], cloud["data"]),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of gasoline_es: {error!r} in {raw[:200]!r}") from error
 
 
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:
-    name, _, version = cloud_type.removeprefix("gasoline.").rpartition(".v")
+    prefix, _, name = cloud_type.partition(".")
+    name, _, version = name.rpartition(".v")
     reader = _READERS.get(name)
-    if reader is None:
+    if reader is None or prefix != "gasoline":
         return ev.Unreadable(cloud_type, "this version of gasoline_es does not know the type")
     if version != "1":
         return ev.Unreadable(cloud_type, "written by a newer version of gasoline_es")
     try:
         return reader(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         return ev.Unreadable(cloud_type, f"its data does not read as that type: {error!r}")

@@ -126,6 +126,7 @@ def decode_reply(raw: bytes) -> tuple[str, Reply]:
     error: GasolineError | None = None
     if "error" in shown:
         told = shown["error"]
-        kind = getattr(errors, told["type"], GasolineError)
+        found = getattr(errors, told["type"], None)
+        kind = found if isinstance(found, type) and issubclass(found, GasolineError) else GasolineError
         error = kind(told["message"], **told["fields"])
     return shown["request_id"], Reply(shown["id"], shown["created"], error)

@@ -97,7 +97,7 @@ class Cursor:
             return
         shown = "; ".join(entry.describe() for entry in rest[:10]) + ("; …" if len(rest) > 10 else "")
         raise LatentHistoryFound(
-            f"the body returned although {len(rest)} recorded step{'s' * (len(rest) > 1)} remain: {shown}. Nothing was "
+            f"the body returned although {len(rest)} recorded step{'s remain' if len(rest) > 1 else ' remains'}: {shown}. Nothing was "
             f"changed in the history. Put the steps back, or write `await ctx.removed(kind, name)` where each was deleted, "
             f"then wake the workflow",
             locations=[format_location(entry.location) for entry in rest],
@@ -128,6 +128,8 @@ class Cursor:
 
 
 def _fix(step: Step, kind: str, name: str | None, entry: Entry) -> str:
+    if isinstance(entry, VersionEntry):
+        return "Put `await ctx.check_version(n)` back where it stood."
     if step.version < entry.version:
         return (
             f"The recorded step was written by newer code; if this code is right, mark the step "
@@ -137,8 +139,6 @@ def _fix(step: Step, kind: str, name: str | None, entry: Entry) -> str:
     added = f"ctx.v(2).{step.verb}(…)"
     if isinstance(entry, RemovedEntry):
         return f"If the step was added, write `{added}`; if it was put back, keep the `ctx.removed` before it."
-    if isinstance(entry, VersionEntry):
-        return "Put `await ctx.check_version(n)` back where it stood."
     return (
         f"If the step was added, write `{added}`; if it replaces the recorded one, write `{removed}` before it; to keep "
         f"both ways, branch on `await ctx.check_version(2)`."

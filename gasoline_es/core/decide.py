@@ -7,7 +7,7 @@ Pure: the state comes in, events go out, nobody is told anything before they are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never, cast
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import WaitActivity
@@ -61,7 +61,20 @@ def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
 
 def _same_json(one: bytes, other: bytes) -> bool:
     # What was read back from the log is rendered anew: 1e22 and 1E+22 are the same input.
-    return one == other or parse_json(one) == parse_json(other)
+    return one == other or _equal(parse_json(one), parse_json(other))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two trees of JSON are the same. To Python True, 1 and 1.0 are equal; as inputs they are not."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        mapping = cast(dict[str, Any], one)
+        return mapping.keys() == other.keys() and all(_equal(value, other[key]) for key, value in mapping.items())
+    if isinstance(one, list):
+        values = cast(list[Any], one)
+        return len(values) == len(other) and all(map(_equal, values, other))
+    return bool(one == other)
 
 
 def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:

@@ -77,6 +77,9 @@ class Summary:
         match data:
             case ev.ActivityCompleted() | ev.ActivityFailed() | ev.SignalConsumed() | ev.SleepFinished():
                 self._run()
+            case ev.SleepStarted() | ev.StepRemoved() | ev.VersionChecked():
+                # Its body goes on, maybe in new code: what it waited for when it was suspended does not hold any more.
+                self._run()
             case ev.SignalReceived():
                 if self.waiting is not None and data.name in self.waiting.signals:
                     self._run()
