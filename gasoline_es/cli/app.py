@@ -1,0 +1,125 @@
+"""The application: the options before the command, the nouns, and what becomes of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gasoline_es.cli import logs, workflows
+from gasoline_es.cli.failures import BROKEN_PIPE, explain
+from gasoline_es.cli.settings import Settings
+
+
+class Commands(TyperGroup):
+    """The root group: turns every error into one line on stderr and a status. No traceback ever reaches the user."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line and exit with its status."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError):
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # an encoding that lacks a character
+        try:
+            status = super().main(
+                args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
+            )
+            sys.stdout.flush()
+        except BrokenPipeError:
+            status = _hang_up()
+        except Exception as error:
+            told, status = explain(error)
+            with contextlib.suppress(BrokenPipeError):
+                sys.stdout.flush()
+            sys.stderr.write(told.rstrip("\n") + "\n")
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; whoever reads its output may leave early."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            return _hang_up()
+
+
+def _hang_up() -> int:
+    """Let what is still buffered go nowhere, silently."""
+    with contextlib.suppress(OSError, ValueError):  # no file descriptor: a test's stream
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return BROKEN_PIPE
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"gasoline {version('gasoline_es')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="gasoline",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.add_typer(workflows.commands, name="workflow")
+app.add_typer(logs.commands, name="log")
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log", metavar="URL", envvar="GASOLINE_LOG", help="The log, as in file:./data.", show_default=False
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            metavar="NAME",
+            help='The namespace; "default" for workflows and every one for a log unless given.',
+            show_default=False,
+        ),
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Look into a log of durable workflows: what runs, what failed and why, and whether every byte is sound.
+
+    Nothing is ever changed, and no lock is needed: a log can be looked at beside its workers or with none running.
+    Answers are tables on a terminal, and one JSON object a line with --json or when piped.
+
+    \b
+    Examples:
+      gasoline --log file:./data workflow list --status dead
+      export GASOLINE_LOG=file:./data
+      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline log verify
+
+    Exit status: 0 fine; 1 not found, or damaged; 2 used wrongly.
+    """
+    context.obj = Settings(log, namespace)

@@ -1,0 +1,237 @@
+"""The lines of a history's tree: one for each step, with its attempts and payloads below it, and one for the rest.
+
+Everything here is text that is safe to show; :class:`Line` turns into what rich prints only in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gasoline_es.cli import render
+from gasoline_es.cli.escape import escape
+from gasoline_es.core import events as ev
+from gasoline_es.core.events import Event
+from gasoline_es.core.location import Location, format_location
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Signals = Mapping[str, Event]
+"""A workflow's signals by id, as they were received."""
+
+BAD = "red"
+FAINT = "dim"
+
+
+@dataclass(slots=True)
+class Line:
+    """A title, the rest of the line behind it, and the lines below."""
+
+    title: str
+    rest: str = ""
+    below: list[Line] = field(default_factory=list["Line"])
+    title_style: str = ""
+    rest_style: str = ""
+
+    def text(self) -> Text:
+        """Return what rich prints: long words are folded, nothing is left out."""
+        from rich.text import Text
+
+        text = Text(overflow="fold").append(self.title, self.title_style)
+        if self.rest:
+            text.append("  ").append(self.rest, self.rest_style)
+        return text
+
+
+def step_lines(location: Location, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Return the line of a step from all that is recorded at its location, and of the workflow while it lasted."""
+    line = _step(events, signals, full)
+    line.title = f"{format_location(location)} {line.title}"
+    line.title_style = "bold"
+    return line
+
+
+def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    if not events:
+        return Line("branch")
+    event, first = events[0], events[0].data
+    match first:
+        case ev.ActivityCompleted() | ev.ActivityFailed():
+            return _activity(first, events, signals, full)
+        case ev.SignalConsumed():
+            return _listen(first, event, signals, full)
+        case ev.SleepStarted():
+            return _sleep(first, events, signals, full)
+        case ev.StepRemoved():
+            named = f" {escape(first.name)}" if first.name is not None else ""
+            title = f"removed {escape(first.kind)}{named}{_version(first.version)}"
+            return Line(title, _at(event), rest_style=FAINT)
+        case ev.VersionChecked():
+            title = f"check_version: {first.value}{_version(first.version)}"
+            return Line(title, _at(event), rest_style=FAINT)
+        case _:
+            return Line(escape(event.type), _at(event), rest_style=FAINT)
+
+
+def _version(version: int) -> str:
+    return "" if version == 1 else f" v{version}"
+
+
+def _at(event: Event) -> str:
+    return render.moment(event.time_us)
+
+
+def _payload(label: str, raw: bytes, full: bool) -> Line:
+    return Line(f"{label}:", render.payload(raw, full=full), title_style=FAINT)
+
+
+# --- activities -------------------------------------------------------------------------------------------------------
+
+
+def _activity(
+    first: ev.ActivityCompleted | ev.ActivityFailed, events: Sequence[Event], signals: Signals, full: bool
+) -> Line:
+    line = Line(f"activity {escape(first.name)}{_version(first.version)}")
+    line.below.extend(_attempts(events, signals, full))
+    line.below.append(_payload("input", first.input, full))
+    last = next(event for event in reversed(events) if isinstance(event.data, ev.LocatedData))
+    match last.data:
+        case ev.ActivityCompleted() as done:
+            took = render.duration(last.time_us - first.started_us)
+            line.rest, line.rest_style = f"{render.moment(first.started_us)}, took {took}", FAINT
+            line.below.append(_payload("output", done.output, full))
+            if done.state is not None:
+                line.below.append(_payload("state", done.state, full))
+        case ev.ActivityFailed() as failed:
+            attempts = render.count(failed.attempt, "attempt")
+            line.rest, line.rest_style = f"failed for good after {attempts}", BAD
+            if not failed.final:
+                line.rest, line.rest_style = f"{attempts} failed, another is to come", "yellow"
+        case _:
+            pass
+    return line
+
+
+def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable[Line]:
+    """Yield a line for each failed attempt, for the one that succeeded after them, and for what happened between."""
+    for event in events:
+        data = event.data
+        match data:
+            case ev.ActivityFailed():
+                yield _failed_attempt(data, event, full)
+            case ev.ActivityCompleted():
+                if data.attempt > 1:
+                    took = render.duration(event.time_us - data.started_us)
+                    yield Line(f"attempt {data.attempt}", f"succeeded {_at(event)} after {took}", rest_style=FAINT)
+            case _:
+                yield from life(event, signals, full)
+
+
+def _failed_attempt(data: ev.ActivityFailed, event: Event, full: bool) -> Line:
+    took = render.duration(event.time_us - data.started_us)
+    line = Line(f"attempt {data.attempt} failed", render.error(data.error, full=full), title_style=BAD)
+    again = "no more" if data.retry_us is None else f"next {render.duration(data.retry_us - event.time_us)} later"
+    line.below.append(Line(f"{_at(event)}, after {took}; {again}", title_style=FAINT))
+    if data.error.details is not None:
+        line.below.append(_payload("details", data.error.details, full))
+    if full:
+        line.below.extend(traceback(data.error))
+    return line
+
+
+def traceback(error: ev.ErrorInfo) -> Iterable[Line]:
+    """Yield the lines of a traceback."""
+    for text in error.traceback.rstrip("\n").split("\n") if error.traceback else ():
+        yield Line(escape(text), title_style=FAINT)
+
+
+# --- listens and sleeps -----------------------------------------------------------------------------------------------
+
+
+def _listen(data: ev.SignalConsumed, event: Event, signals: Signals, full: bool) -> Line:
+    line = Line(f"listen{_version(data.version)}", f"took {render.count(len(data.signal_ids), 'signal')} {_at(event)}")
+    line.rest_style = FAINT
+    for signal_id in data.signal_ids:
+        received = signals.get(signal_id)
+        line.below.append(Line(escape(signal_id)) if received is None else _signal(received, full))
+    return line
+
+
+def _signal(event: Event, full: bool) -> Line:
+    assert isinstance(event.data, ev.SignalReceived)
+    sender = "" if event.data.sender is None else f", sent by {escape(event.data.sender)}"
+    line = Line(f"signal {escape(event.data.name)}", f"received {_at(event)}{sender}", rest_style=FAINT)
+    line.below.append(Line("id:", escape(event.data.signal_id), title_style=FAINT))
+    line.below.append(_payload("body", event.data.body, full))
+    return line
+
+
+def _sleep(data: ev.SleepStarted, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    title = f"{'listen with a timeout' if data.listen else 'sleep'}{_version(data.version)}"
+    line = Line(title, f"until {render.moment(data.deadline_us)}", rest_style=FAINT)
+    for event in events:
+        match event.data:
+            case ev.SleepStarted():
+                line.below.append(Line("started", _at(event), rest_style=FAINT))
+            case ev.SleepFinished() as finished:
+                words = {"normal": "over", "uninterrupted": "ran out", "interrupted": "a signal came"}
+                told = f"{finished.outcome}: {words[finished.outcome]}"
+                line.below.append(Line(told, _at(event), rest_style=FAINT))
+            case _:
+                line.below.extend(life(event, signals, full))
+    return line
+
+
+# --- the life of the workflow -----------------------------------------------------------------------------------------
+
+
+def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
+    """Yield the line of an event that is no step."""
+    data = event.data
+    match data:
+        case ev.WorkflowDispatched():
+            yield _dispatched(data, event, full)
+        case ev.WorkflowSuspended():
+            yield Line("suspended", f"{_at(event)}, {render.waiting(data)}", rest_style=FAINT)
+        case ev.WorkflowWoken():
+            yield Line("woken", f"{_at(event)} by {escape(data.by)}", rest_style=FAINT)
+        case ev.WorkflowCompleted():
+            line = Line("completed", _at(event), title_style="bold green", rest_style=FAINT)
+            line.below.append(_payload("output", data.output, full))
+            if data.state != b"null":
+                line.below.append(_payload("state", data.state, full))
+            yield line
+        case ev.WorkflowFailed():
+            line = Line("failed", render.error(data.error, full=full), title_style="bold red")
+            line.below.append(Line(_at(event), title_style=FAINT))
+            if full:
+                line.below.extend(traceback(data.error))
+            yield line
+        case ev.SignalReceived():
+            yield _signal(event, full)
+        case ev.SignalDiscarded():
+            line = Line(f"{render.count(len(data.signal_ids), 'signal')} discarded", _at(event), rest_style=FAINT)
+            received = [signals[signal_id] for signal_id in data.signal_ids if signal_id in signals]
+            line.below.extend(_signal(one, full) for one in received)
+            yield line
+        case ev.Unreadable():
+            yield Line(
+                "unreadable",
+                escape(f"event {event.seq} of type {data.type}: {data.reason}"),
+                title_style="bold magenta",
+            )
+        case _:
+            yield Line(escape(event.type), _at(event), rest_style=FAINT)
+
+
+def _dispatched(data: ev.WorkflowDispatched, event: Event, full: bool) -> Line:
+    line = Line("dispatched", _at(event), title_style="bold", rest_style=FAINT)
+    if data.tags:
+        line.below.append(Line("tags:", render.tags(data.tags, full=full), title_style=FAINT))
+    for label, value in (("key", data.key), ("parent", data.parent), ("unique", "yes" if data.unique else None)):
+        if value is not None:
+            line.below.append(Line(f"{label}:", escape(value), title_style=FAINT))
+    line.below.append(_payload("input", data.input, full))
+    return line

@@ -1,0 +1,161 @@
+"""Which workflows there are: the fold of a namespace's events, its filters, and one row for each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gasoline_es.cli import render
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.reading import Reading
+from gasoline_es.core.durations import format_time
+from gasoline_es.core.events import ErrorInfo
+from gasoline_es.core.state import Summary
+from gasoline_es.core.tags import matches
+from projections.current import CurrentState
+from projections.queues import SignalQueues
+
+_WIDE: Final = 110
+"""From so many columns on a row shows when a workflow was created; below, how long ago that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a workflow must match; all of what is given."""
+
+    name: str | None = None
+    tags: Mapping[str, str] | None = None
+    status: str | None = None
+    error: str | None = None
+    since_us: int | None = None
+
+    def match(self, summary: Summary) -> bool:
+        """Tell whether a workflow matches."""
+        return (
+            (self.name is None or summary.name == self.name)
+            and (self.status is None or summary.status == self.status)
+            and (self.since_us is None or summary.created_us >= self.since_us)
+            and (self.error is None or (summary.error is not None and self.error in str(summary.error)))
+            and matches(summary.tags, self.tags or {})
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workflow: where it stands, in which partition, and the signals it has not taken (id → name)."""
+
+    summary: Summary
+    partition: int
+    queued: Mapping[str, str]
+
+    @property
+    def created(self) -> tuple[int, str]:
+        """What rows are ordered by."""
+        return self.summary.created_us, self.summary.id
+
+
+def find(reading: Reading, filters: Filters) -> list[Row]:
+    """Return the matching workflows of all partitions, in order of creation, as of what is durable now."""
+    rows: list[Row] = []
+    for partition in range(reading.log.partition_count):
+        rows.extend(row for row in fold(reading, partition) if filters.match(row.summary))
+    rows.sort(key=lambda row: row.created)
+    return rows
+
+
+def fold(reading: Reading, partition: int) -> Iterator[Row]:
+    """Fold one partition's events into rows; payloads are passed over."""
+    current = CurrentState()
+    queues = SignalQueues()
+    for record in reading.records(reading.events_topic, partition):
+        event = reading.decode(record)
+        if event is None:
+            continue
+        known = current.get(event.workflow_id)
+        expected = 1 if known is None else known.seq + 1
+        if event.seq != expected:
+            reading.note(f"workflow {event.workflow_id}: event {event.seq} stands where {expected} should")
+            continue
+        current.apply(event.workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker)
+        queues.apply(event.workflow_id, event.data)
+    for summary in current:
+        yield Row(summary, partition, queues.queued(summary.id))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def members(row: Row) -> dict[str, Any]:
+    """Return a workflow as a JSON object: the fields of ``WorkflowInfo`` that are no payloads."""
+    summary = row.summary
+    waiting = summary.waiting
+    return {
+        "id": summary.id,
+        "name": summary.name,
+        "status": summary.status,
+        "tags": dict(summary.tags),
+        "error": None if summary.error is None else error_members(summary.error),
+        "created": format_time(summary.created_us),
+        "completed": None if summary.completed_us is None else format_time(summary.completed_us),
+        "ray_id": summary.ray_id,
+        "waiting_for": None if waiting is None else render.waiting_for(waiting),
+        "waiting_until": None if waiting is None or waiting.deadline_us is None else format_time(waiting.deadline_us),
+        "queued": dict(row.queued),
+        "partition": row.partition,
+        "worker": summary.worker,
+        "events": summary.seq,
+    }
+
+
+def error_members(error: ErrorInfo) -> dict[str, Any]:
+    """Return an error as a JSON object, as events hold it."""
+    from gasoline_es.cli.output import fragment
+
+    return {
+        "type": error.type,
+        "message": error.message,
+        "traceback": error.traceback,
+        "details": fragment(error.details),
+    }
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def show(rows: Sequence[Row], output: Output) -> None:
+    """Print one line per workflow, cut at the terminal's width, and how many there are."""
+    from rich.cells import cell_len, set_cell_size
+    from rich.text import Text
+
+    console = output.console
+    wide = console.width >= _WIDE
+    now_us = time.time_ns() // 1000
+    head = ("ID", "NAME", "STATUS", "CREATED" if wide else "AGE", "DETAILS")
+    lines = [_cells(row, wide, now_us) for row in rows]
+    widths = [max(cell_len(line[column]) for line in (head, *lines)) for column in range(4)]
+    widths[1] = min(widths[1], 40 if wide else 16)
+    for number, line in enumerate((head, *lines)):
+        text = Text(style="bold" if number == 0 else "")
+        for column, cell in enumerate(line[:4]):
+            shown = cell if cell_len(cell) <= widths[column] else set_cell_size(cell, widths[column] - 1) + "…"
+            style = render.STYLES.get(cell, "") if column == 2 and number else ""
+            text.append(set_cell_size(shown, widths[column]) + "  ", style)
+        text.append(line[4])
+        text.rstrip()
+        console.print(text, no_wrap=True, overflow="ellipsis")
+    by_status = Counter(row.summary.status for row in rows)
+    counts = ", ".join(f"{by_status[status]:,} {status}" for status in render.STYLES if by_status[status])  # type: ignore[index]
+    console.print(Text(f"{render.count(len(rows), 'workflow')}{': ' if counts else ''}{counts}", style="dim"))
+
+
+def _cells(row: Row, wide: bool, now_us: int) -> tuple[str, ...]:
+    summary = row.summary
+    created = f"{format_time(summary.created_us)[:19]}Z" if wide else render.age(now_us - summary.created_us)
+    tags, note = render.tags(summary.tags), render.note(summary)
+    # What stands last may be cut: of a dead workflow that must not be its error.
+    details = (note, tags) if summary.error is not None else (tags, note)
+    return (escape(summary.id), escape(summary.name), summary.status, created, " · ".join(filter(None, details)))

@@ -1,0 +1,111 @@
+"""``gasoline log …``: info, verify, dump."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.workflows import Json
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The log itself: what it holds, and whether every byte is sound.",
+)
+
+
+@commands.command(short_help="Show what a log is made of, and who owns it.")
+def info(context: typer.Context, json: Json = None) -> None:
+    """Show what a log is made of: namespaces, who owns their partitions, segments, torn tails.
+
+    \b
+    Example:
+      gasoline --log file:./data log info
+
+    \b
+    JSON, one object: url, log_id, namespaces {name: partitions},
+    owners [{namespace, partition, epoch, incarnation, alive, released, host, pid}],
+    segments [{number, writer, bytes, batches, records, closed}], torn [text].
+    """
+    from gasoline_es.cli.contents import describe, members, show
+    from gasoline_es.cli.output import Output
+
+    output = Output(json)
+    contents = describe(_settings(context))
+    if output.json:
+        output.object(members(contents))
+    else:
+        show(contents, output)
+
+
+@commands.command(short_help="Check every byte against its checksum.")
+def verify(context: typer.Context, json: Json = None) -> None:
+    """Check every byte that was ever published against its checksum; exit with 1 and name the place if one is wrong.
+
+    \b
+    Example:
+      gasoline --log file:./data log verify && echo sound
+
+    \b
+    JSON, told apart by the key kind:
+      problem: segment, position (a byte of it), reason
+      segment: number, writer, bytes, batches, records, closed
+      summary: segments, bytes, records, problems
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.verifying import verify_log
+
+    verify_log(_settings(context), Output(json))
+
+
+@commands.command(short_help="Write the log's records as JSON Lines.")
+def dump(
+    context: typer.Context,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Only this topic: events, inbox, index, registry, replies, or NAMESPACE.TOPIC.",
+            show_default=False,
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Only this partition.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only records with this key.", show_default=False)
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only records about this workflow.", show_default=False)
+    ] = None,
+    values: Annotated[bool, typer.Option("--values", help="Only the values, such as the events' CloudEvents.")] = False,
+    json: Json = None,
+) -> None:
+    """Write the log's records as JSON Lines, also on a terminal.
+
+    Topic by topic and partition by partition, each in its own order. Records that do not count, written by a process
+    that had lost its partition, are left out. A record removed later (a tombstone) has the value null; --values
+    leaves tombstones out.
+
+    \b
+    Examples:
+      gasoline --log file:./data log dump | gzip > records.jsonl.gz
+      gasoline log dump --topic events --values | jq -r .type | sort | uniq -c
+      gasoline log dump --workflow 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+
+    \b
+    JSON keys: topic, partition, offset (null in inbox and replies), key, time, headers, value.
+    """
+    from gasoline_es.cli.dumping import Selection, dump_log
+    from gasoline_es.cli.output import Output
+
+    del json  # there is one form; the option is taken so that every command takes it
+    dump_log(_settings(context), Selection(topic, partition, key, workflow, values), Output(True))
+
+
+def _settings(context: typer.Context) -> Settings:
+    settings = context.find_object(Settings)
+    assert settings is not None
+    return settings

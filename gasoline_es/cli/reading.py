@@ -1,0 +1,119 @@
+"""A log opened to be looked at: read-only, without a lock, and past damage as far as it can be read.
+
+Damage does not end a command: it is noted, what else can be read is shown, and the command fails at its end, naming the
+places. Nothing of the engine is loaded: the log, the codec of events and the folds are all it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gasoline_es.cli.failures import Failure, Misuse
+from gasoline_es.cli.settings import Settings
+from gasoline_es.core.codec import decode
+from gasoline_es.core.events import Event
+from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.manifest import read_manifest
+from gasoline_es.log.names import check_namespace
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Log, Record
+
+DEFAULT_NAMESPACE: Final = "default"
+
+
+class Reading:
+    """A namespace of a log, open for reading. ``damages`` collects what was met, once each."""
+
+    def __init__(self, log: Log, damages: list[str]) -> None:
+        self.log: Final = log
+        self.damages: Final = damages
+        self.events_topic: Final = f"{log.namespace}.events"
+
+    def note(self, damage: str) -> None:
+        """Take note of something that could not be read."""
+        if damage not in self.damages:
+            self.damages.append(damage)
+
+    def records(self, topic: str, partition: int) -> Iterator[Record]:
+        """Yield the records of a single-writer topic's partition, in order of offset, up to damage if there is any."""
+        try:
+            yield from self.log.read(topic, partition)
+        except LogCorrupt as error:
+            self.note(error.message)
+
+    def sent(self, topic: str, partition: int) -> Iterator[Record]:
+        """Yield the records of a many-writer topic's partition published by now, up to damage if there is any."""
+        try:
+            tail = self.log.tail(topic, partition)
+            while records := tail.poll():
+                yield from records
+        except LogCorrupt as error:
+            self.note(error.message)
+
+    def decode(self, record: Record) -> Event | None:
+        """Return a record of the events topic as an event; None, noted, if it is none."""
+        try:
+            return None if record.value is None else decode(record.value)
+        except ValueError as error:
+            self.note(f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {error}")
+            return None
+
+
+@contextmanager
+def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Reading]:
+    """Open a namespace of the log, ``settings``' own unless given; at the end, fail if damage was met.
+
+    Raises: Failure: there is no such log or namespace, or it is damaged. Misuse: no log, or what cannot be one.
+    """
+    wanted = namespace or settings.namespace or DEFAULT_NAMESPACE
+    known = namespaces(settings)
+    if wanted not in known:
+        _check_namespace(wanted)
+        there = f"it has {', '.join(known)}" if known else "it has none"
+        raise Failure(f"there is no namespace {wanted!r} in {settings.url}: {there}; give one as --namespace NAME")
+    damages: list[str] = []
+    # One event loop for all of it; between the two coroutines everything is plain blocking calls, which Ctrl-C ends.
+    with asyncio.Runner() as runner:
+        log = runner.run(open_log(settings.url, namespace=wanted, readonly=True))
+        try:
+            yield Reading(log, damages)
+        finally:
+            runner.run(log.close())
+    if damages:
+        more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+        raise Failure(f"{damages[0]}{more}. What could be read was shown; `gasoline log verify` names every place")
+
+
+def namespaces(settings: Settings) -> dict[str, int]:
+    """Return the log's namespaces: name → number of partitions.
+
+    Raises: Failure: there is no log at that place. Misuse: the URL is not one of a log that can be looked at.
+    """
+    directory = _directory(settings.url)
+    try:
+        manifest = read_manifest(directory, Disk())
+    except ValueError as error:  # a NUL, a lone surrogate
+        raise Misuse(f"{settings.url!r} cannot be a log: {error}") from error
+    if manifest is None:
+        raise Failure(f"there is no log in {directory} (no manifest.json): give the directory as file:DIRECTORY")
+    return dict(sorted(manifest.namespaces.items()))
+
+
+def _check_namespace(name: str) -> None:
+    try:
+        check_namespace(name)
+    except LogError as error:
+        raise Misuse(error.message) from error
+
+
+def _directory(url: str) -> str:
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        raise Misuse(f"{url} lives inside the process that opened it: only a log on disk can be looked at from outside")
+    if scheme != "file" or not rest:
+        raise Misuse(f"{url!r} is not the URL of a log: write file:DIRECTORY, as in --log file:./data")
+    return rest[2:] if rest.startswith("///") else rest

@@ -1,0 +1,132 @@
+"""One workflow: its events, found by their keys, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gasoline_es.cli import listing, render
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.failures import Failure
+from gasoline_es.cli.output import Output, fragment
+from gasoline_es.cli.reading import Reading
+from gasoline_es.core.events import ErrorInfo
+from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.log.port import Record
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A workflow and the partition it lies in."""
+
+    state: WorkflowState
+    partition: int
+
+
+def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
+    """Yield the records of a workflow's events, in order, each when it is read.
+
+    Raises: WorkflowNotFound for a text that is no id; Failure if there are none.
+    """
+    partition = partition_of(check_workflow_id(workflow_id), reading.log.partition_count)
+    prefix = f"{workflow_id}/"
+    found = False
+    for record in reading.records(reading.events_topic, partition):
+        if record.key.startswith(prefix):
+            found = True
+            yield record
+    if not found:
+        where = f"namespace {reading.log.namespace!r} of {reading.log.url}"
+        if reading.damages:
+            raise Failure(f"workflow {workflow_id} was not found in what can be read of {where}: {reading.damages[0]}")
+        raise Failure(f"workflow {workflow_id} was not found in {where}: `gasoline workflow list` shows what there is")
+
+
+def load(reading: Reading, workflow_id: str) -> Workflow:
+    """Fold a workflow's events. Raises: as :func:`history_records`."""
+    state = WorkflowState(workflow_id)
+    for record in history_records(reading, workflow_id):
+        event = reading.decode(record)
+        if event is None:
+            continue
+        if event.seq != state.summary.seq + 1:
+            reading.note(f"workflow {workflow_id}: event {event.seq} stands where {state.summary.seq + 1} should")
+            break
+        state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+    return Workflow(state, partition_of(workflow_id, reading.log.partition_count))
+
+
+def members(workflow: Workflow) -> dict[str, Any]:
+    """Return a workflow as a JSON object: all fields of ``WorkflowInfo``."""
+    state = workflow.state
+    return {
+        **listing.members(_row(workflow)),
+        "input": fragment(None if state.dispatched is None else state.dispatched.input),
+        "output": fragment(state.output),
+        "state": fragment(state.document),
+    }
+
+
+def _row(workflow: Workflow) -> listing.Row:
+    queued = {signal.id: signal.name for signal in workflow.state.queue.values()}
+    return listing.Row(workflow.state.summary, workflow.partition, queued)
+
+
+def show(workflow: Workflow, output: Output, *, full: bool) -> None:
+    """Print a workflow as a block of labelled lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    state, summary = workflow.state, workflow.state.summary
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+
+    def line(label: str, value: str, style: str = "") -> None:
+        table.add_row(Text(label), Text(value, style))
+
+    line("workflow", escape(summary.id))
+    line("name", escape(summary.name))
+    status = summary.status if summary.waiting is None else f"{summary.status}, {render.waiting(summary.waiting)}"
+    line("status", status, render.STYLES.get(summary.status, ""))
+    if summary.tags:
+        line("tags", render.tags(summary.tags, full=full))
+    line("created", render.moment(summary.created_us))
+    if summary.completed_us is not None:
+        took = render.duration(summary.completed_us - summary.created_us)
+        line("completed", f"{render.moment(summary.completed_us)}, after {took}")
+    if summary.ray_id != summary.id:
+        line("ray", escape(summary.ray_id))
+    line("events", f"{summary.seq:,} in partition {workflow.partition}, the last by {escape(summary.worker)}")
+    if state.dispatched is not None:
+        line("input", render.payload(state.dispatched.input, full=full))
+    line("state", render.payload(state.document, full=full))
+    if state.output is not None:
+        line("output", render.payload(state.output, full=full))
+    for number, signal in enumerate(state.queue.values()):
+        body = render.payload(signal.body, full=full)
+        line("queued" if number == 0 else "", f"{escape(signal.name)} {escape(signal.id)} {body}")
+    if summary.error is not None:
+        _add_error(table, summary.error, full)
+    output.console.print(table)
+
+
+def _add_error(table: Table, error: ErrorInfo, full: bool) -> None:
+    from rich.text import Text
+
+    table.add_row(Text("error"), Text(render.error(error, full=full), "red"))
+    if error.details is not None:
+        table.add_row(Text("details"), Text(render.payload(error.details, full=full)))
+    if error.traceback and not full:
+        table.add_row(
+            Text("traceback"), Text(f"{error.traceback.rstrip().count(chr(10)) + 1:,} lines; --full shows them", "dim")
+        )
+        return
+    # The one text shown over several lines. It stands in its own column, so that it cannot look like another row.
+    for number, line in enumerate(error.traceback.rstrip("\n").split("\n") if error.traceback else ()):
+        table.add_row(Text("traceback" if number == 0 else ""), Text(escape(line), "dim"))

@@ -1,0 +1,141 @@
+"""A workflow's history as a tree: steps by location, and what happened to the whole workflow between them.
+
+A step holds everything recorded at its location, and what happened to the workflow while it was the last step and not
+ended: suspended for a retry, woken. Steps stand in order of location, which is the order of history (semantics.md §2);
+the rest stands behind the last step there was by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.lines import Line, life, step_lines
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.render import STYLES, count
+from gasoline_es.core import events as ev
+from gasoline_es.core.events import Event
+from gasoline_es.core.location import ROOT, Location
+from gasoline_es.core.state import Summary
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+
+@dataclass(slots=True)
+class Step:
+    """What is recorded at one location and below it. A branch that has no event of its own holds steps only."""
+
+    location: Location
+    events: list[Event] = field(default_factory=list[Event])
+    after: list[Event] = field(default_factory=list[Event])
+    """What happened to the workflow behind this step and before the next one."""
+    steps: dict[Location, Step] = field(default_factory=dict[Location, "Step"])
+
+    @property
+    def open(self) -> bool:
+        """Whether something is still to be recorded here."""
+        located = [event.data for event in self.events if isinstance(event.data, ev.LocatedData)]
+        match located[-1] if located else None:
+            case ev.ActivityFailed() as failed:
+                return not failed.final
+            case ev.SleepStarted():
+                return True
+            case _:
+                return False
+
+
+@dataclass(slots=True)
+class History:
+    """A whole workflow: its root branch, and its signals by id as they were received."""
+
+    root: Step = field(default_factory=lambda: Step(ROOT))
+    signals: dict[str, Event] = field(default_factory=dict[str, Event])
+    queued: dict[str, Event] = field(default_factory=dict[str, Event])
+
+    def step(self, location: Location) -> Step:
+        """Return the step at a location, made if need be, with the branches above it."""
+        step = self.root
+        for depth in range(1, len(location) + 1):
+            prefix = location[:depth]
+            if prefix not in step.steps:
+                step.steps[prefix] = Step(prefix)
+            step = step.steps[prefix]
+        return step
+
+    def add(self, event: Event) -> None:
+        """Put the next event where it belongs."""
+        data = event.data
+        match data:
+            case ev.SignalReceived():
+                self.signals[data.signal_id] = self.queued[data.signal_id] = event
+                return
+            case ev.SignalConsumed() | ev.SignalDiscarded():
+                for signal_id in data.signal_ids:
+                    self.queued.pop(signal_id, None)
+            case _:
+                pass
+        if isinstance(data, ev.LocatedData):
+            self.step(data.location).events.append(event)
+            return
+        last = self.root.steps[max(self.root.steps)] if self.root.steps else self.root
+        (last.events if last.open else last.after).append(event)
+
+
+def fold(events: Iterable[Event]) -> History:
+    """Arrange a workflow's events, given in order of ``seq``."""
+    history = History()
+    for event in events:
+        history.add(event)
+    return history
+
+
+def show(events: Sequence[Event], output: Output, *, full: bool) -> None:
+    """Print a workflow's history as a tree."""
+    from rich.tree import Tree
+
+    history = fold(events)
+    tree = Tree(_headline(events).text(), guide_style="dim")
+    _grow(tree, history.root, history, full)
+    if history.queued:
+        queued = tree.add(Line(f"{count(len(history.queued), 'signal')} not taken").text())
+        for event in history.queued.values():
+            for line in life(event, history.signals, full):
+                _add(queued, line)
+    output.console.print(tree)
+
+
+def _headline(events: Sequence[Event]) -> Line:
+    """Name the workflow and say where it stands."""
+    if not events:
+        return Line("no event of this workflow could be read")
+    summary = Summary(events[0].workflow_id)
+    for event in events:
+        if event.seq == summary.seq + 1:
+            summary.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+    name = escape(summary.name or events[0].workflow)
+    return Line(f"{name} {escape(summary.id)}", summary.status, title_style="bold", rest_style=STYLES[summary.status])
+
+
+def _grow(tree: Tree, step: Step, history: History, full: bool) -> None:
+    """Add what happened behind the start of a branch, then its steps, each followed by what happened behind it."""
+    for event in step.after if step.location == ROOT else ():
+        for line in life(event, history.signals, full):
+            _add(tree, line)
+    for location in sorted(step.steps):
+        child = step.steps[location]
+        line = step_lines(child.location, child.events, history.signals, full)
+        branch = _add(tree, line)
+        _grow(branch, child, history, full)
+        for event in child.after:
+            for behind in life(event, history.signals, full):
+                _add(tree, behind)
+
+
+def _add(tree: Tree, line: Line) -> Tree:
+    branch = tree.add(line.text())
+    for below in line.below:
+        _add(branch, below)
+    return branch

@@ -1,0 +1,209 @@
+"""``gasoline workflow …``: list, get, history."""
+
+from __future__ import annotations
+
+import re
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from gasoline_es.cli.failures import Misuse
+from gasoline_es.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from gasoline_es.cli.listing import Filters
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Workflows: which there are, where each stands, what happened.",
+)
+
+_AGE: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_UNITS_US: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+
+
+class Statuses(StrEnum):
+    """Where a workflow can stand (semantics.md §7)."""
+
+    running = "running"
+    sleeping = "sleeping"
+    complete = "complete"
+    dead = "dead"
+    unreadable = "unreadable"
+
+
+Json = Annotated[
+    bool | None,
+    typer.Option(
+        "--json/--text",
+        help="One JSON object a line, or text; without it JSON when piped and text on a terminal.",
+        show_default=False,
+    ),
+]
+Full = Annotated[bool, typer.Option("--full", help="Show payloads and tracebacks whole (text).")]
+WorkflowId = Annotated[
+    str, typer.Argument(metavar="ID", help="The workflow's id, as `workflow list` shows it.", show_default=False)
+]
+
+
+@commands.command("list")
+def list_(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.", show_default=False)] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Only with this tag; give it again for more, all must match.", show_default=False
+        ),
+    ] = None,
+    status: Annotated[Statuses | None, typer.Option(help="Only those that stand so.", show_default=False)] = None,
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only those whose error contains this.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only those created since: an age (90s, 15m, 2h, 7d) or an RFC 3339 time.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.", show_default=False)
+    ] = None,
+    json: Json = None,
+) -> None:
+    """List workflows in order of creation.
+
+    \b
+    Examples:
+      gasoline workflow list --name fulfil --tag order=42
+      gasoline workflow list --status dead --error Timeout --since 2h
+      gasoline workflow list --json | jq -r 'select(.queued != {}) | .id'
+
+    \b
+    JSON keys: id, name, status, tags, error {type, message, traceback, details},
+    created, completed, ray_id, waiting_for, waiting_until, queued {id: name},
+    partition, worker, events.
+    """
+    from gasoline_es.cli.listing import find, members, show
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.reading import reading
+
+    filters = _filters(name, tag or [], status, error, since)
+    output = Output(json)
+    with reading(_settings(context)) as log:
+        rows = find(log, filters)
+        rows = rows if limit is None else rows[-limit:]
+        if output.json:
+            for row in rows:
+                output.object(members(row))
+        else:
+            show(rows, output)
+
+
+@commands.command(short_help="Show where one workflow stands, with its payloads.")
+def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json = None) -> None:
+    """Show where one workflow stands, with its input, output, state, error and queued signals.
+
+    \b
+    Examples:
+      gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --json | jq .output
+
+    \b
+    JSON keys: those of `workflow list`, and input, output, state.
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.reading import reading
+    from gasoline_es.cli.single import load, members, show
+
+    output = Output(json)
+    with reading(_settings(context)) as log:
+        workflow = load(log, id)
+        if output.json:
+            output.object(members(workflow))
+        else:
+            show(workflow, output, full=full)
+
+
+@commands.command(short_help="Show all that happened to one workflow.")
+def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Json = None) -> None:
+    """Show all that happened to one workflow, as a tree of its steps by location; as JSON, its events as recorded.
+
+    Each step shows its attempts, times, input and output. What happened to the workflow as a whole stands between the
+    steps: when it was suspended and why, woken, failed, completed. Times are UTC.
+
+    \b
+    Examples:
+      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --text --full | less
+      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --json | jq -c '[.seq, .type, .data.location]'
+
+    \b
+    JSON: one CloudEvent 1.0 a line, in order of its key seq.
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.reading import reading
+    from gasoline_es.cli.single import history_records
+
+    output = Output(json)
+    with reading(_settings(context)) as log:
+        records = history_records(log, id)
+        if output.json:
+            for record in records:
+                if record.value is not None:
+                    output.raw(record.value)
+        else:
+            from gasoline_es.cli.tree import show
+
+            show([event for record in records if (event := log.decode(record)) is not None], output, full=full)
+
+
+# --- what was typed ---------------------------------------------------------------------------------------------------
+
+
+def _settings(context: typer.Context) -> Settings:
+    settings = context.find_object(Settings)
+    assert settings is not None
+    return settings
+
+
+def _filters(
+    name: str | None, tags: list[str], status: Statuses | None, error: str | None, since: str | None
+) -> Filters:
+    from gasoline_es.cli.listing import Filters
+    from gasoline_es.core.ids import check_name
+    from gasoline_es.errors import DefinitionError
+
+    if name is not None:
+        try:
+            check_name("workflow", name)
+        except DefinitionError as refused:
+            raise Misuse(refused.message) from refused
+    wanted: dict[str, str] = {}
+    for tag in tags:
+        key, equals, value = tag.partition("=")
+        if not equals:
+            raise Misuse(f"--tag {tag!r} is not a tag: write it as --tag key=value")
+        if wanted.setdefault(key, value) != value:
+            raise Misuse(f"--tag {key!r} was given with two values, which nothing can match")
+    return Filters(name, wanted, status, error, None if since is None else _since_us(since))
+
+
+def _since_us(text: str) -> int:
+    from gasoline_es.core.durations import parse_time
+
+    match = _AGE.fullmatch(text)
+    if match is not None:
+        return time.time_ns() // 1000 - int(match[1]) * _UNITS_US[match[2]]
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise Misuse(
+            f"--since {text!r} is no time: write an age such as 15m, 2h or 7d, or a time with its zone such as "
+            "2026-01-01T00:00:00Z"
+        ) from error
