@@ -14,12 +14,13 @@ from gasoline_es.core.codec import decode
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.decide import not_found
 from gasoline_es.core.durations import duration_us, to_datetime
-from gasoline_es.core.events import ErrorInfo, Event
+from gasoline_es.core.events import ErrorInfo, Event, WorkflowCompleted
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import (
     check_caller_id,
     check_name,
     check_workflow_id,
+    is_workflow_id,
     new_workflow_id,
     unique_slot,
     workflow_id_from_key,
@@ -160,8 +161,8 @@ class Client:
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
         payload, _ = workflow.input_codec.roundtrip(input, "input")
         _check_size("the input", payload, canonical(canonical_tags).encode())
-        if ray_id is not None:
-            check_workflow_id(ray_id)
+        if ray_id is not None and not is_workflow_id(ray_id):
+            raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
         if unique:
             found = await self._find(workflow.name, canonical_tags)
             if found is not None:
@@ -310,17 +311,20 @@ class Client:
         self._outside("list")
         wanted = check_tags(tags, "list")
         since_us = None if since is None else _since_us(since)
+
+        def matches(summary: Summary) -> bool:
+            return (
+                (name is None or summary.name == name)
+                and (status is None or summary.status == status)
+                and (since_us is None or summary.created_us >= since_us)
+                and (error is None or (summary.error is not None and error in str(summary.error)))
+                and wanted.items() <= summary.tags.items()
+            )
+
         found: builtins.list[tuple[int, str, int, Summary]] = []
         for index in range(self._node.log.partition_count):
-            for summary in (await self._node.views(index)).summaries():
-                if (
-                    (name is None or summary.name == name)
-                    and (status is None or summary.status == status)
-                    and (since_us is None or summary.created_us >= since_us)
-                    and (error is None or (summary.error is not None and error in str(summary.error)))
-                    and wanted.items() <= summary.tags.items()
-                ):
-                    found.append((summary.created_us, summary.id, index, summary))
+            summaries = (await self._node.views(index)).summaries()
+            found.extend((summary.created_us, summary.id, index, summary) for summary in summaries if matches(summary))
         found.sort(key=lambda entry: entry[:2])
         for _, workflow_id, index, summary in found:
             state = await self._state(index, workflow_id) if payloads else None
@@ -350,14 +354,22 @@ class Client:
                         return watch.output
                     summary = await self._summary(index, workflow_id)
                     if summary.status == "complete":
-                        state = await self._state(index, workflow_id)
-                        assert state.output is not None
-                        return state.output
+                        return await self._recorded_output(index, workflow_id)
                     if summary.status in ("dead", "unreadable"):
                         raise _failed(summary)
                     await watch.changed.wait()
         finally:
             node.unwatch(workflow_id, watch)
+
+    async def _recorded_output(self, index: int, workflow_id: str) -> bytes:
+        offsets = (await self._node.views(index)).offsets(workflow_id)
+        # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
+        (last,) = self._node.log.read_at(self._node.topics.events, index, offsets[-1:])
+        if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
+            return data.output
+        state = await self._state(index, workflow_id)
+        assert state.output is not None
+        return state.output
 
     async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         return _raised(await self._calls.decide(command))

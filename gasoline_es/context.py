@@ -16,8 +16,9 @@ from uuid import UUID
 from gasoline_es.core.durations import deadline_us, duration_us
 from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, SleepStep
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
-from gasoline_es.errors import DefinitionError, InvalidVersion
+from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
 from gasoline_es.listening import Listening
+from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import RunPort, Step
 
@@ -30,6 +31,9 @@ RemovedKind: TypeAlias = Literal[
 _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race"})
+
+INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
+"""An activity's input may be so long: the rest of the record's limit is for what says how the attempt ended."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -93,13 +97,15 @@ class WorkflowContext(Listening):
         ``max_attempts`` and ``timeout`` (seconds or a timedelta) override the definition's for this call. The output is
         durable when the step returns.
 
-        Raises at the call, recording nothing: NotSerializable when the input cannot be kept exactly; ValueError for a
-        bad setting; DefinitionError for anything but an activity. Raises from the await: ActivityFailed, recorded, when
+        Raises at the call, recording nothing: NotSerializable when the input cannot be kept exactly; RecordTooLarge when
+        it takes more than 980,000 bytes; ValueError for a bad setting; DefinitionError for anything but an activity. Raises from the await: ActivityFailed, recorded, when
         the activity failed for good.
         """
         if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._refused(_no_activity(definition))
         encoded = definition.input_codec.encode(input, definition.parameter)
+        if len(encoded) > INPUT_BYTES_MAX:
+            raise _input_too_large(definition, len(encoded))
         frame = frame_at(1)
         return self._made(
             ActivityStep(
@@ -218,6 +224,14 @@ class WorkflowContext(Listening):
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"
+
+
+def _input_too_large(definition: Activity[Any, Any], size: int) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"the input of {definition.what} takes {size:,} bytes as JSON, more than {INPUT_BYTES_MAX:,}: its record also has "
+        f"to hold the output, or the error. Keep the data elsewhere and pass a reference to it",
+        size=size,
+    )
 
 
 def _no_activity(given: Any) -> DefinitionError:

@@ -14,6 +14,8 @@ import orjson
 from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
+from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id
+from gasoline_es.core.tags import check_tags
 from gasoline_es.errors import GasolineError
 
 
@@ -106,9 +108,26 @@ def decode_request(raw: bytes) -> Request:
         kind = _TYPES[fields.pop("command")]
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
-        return Request(request_id, client, kind(**fields))
-    except (KeyError, TypeError, AttributeError) as error:
+        return Request(request_id, client, _checked(kind(**fields)))
+    except (KeyError, TypeError, AttributeError, GasolineError) as error:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error
+
+
+def _checked(command: Command) -> Command:
+    """Refuse what no client of this library would send: an inbox is open to everybody who can write to the log."""
+    if isinstance(command, Yield):
+        return command
+    check_workflow_id(command.workflow_id)
+    if isinstance(command, Dispatch):
+        check_name("workflow", command.name)
+        if command.ray_id and not is_workflow_id(command.ray_id):
+            raise TypeError(f"ray id {command.ray_id!r}")
+        if check_tags(command.tags, "dispatch") != command.tags:
+            raise TypeError("tags are not canonical")
+    elif isinstance(command, SendSignal):
+        check_name("signal", command.name)
+        check_caller_id("signal id", command.signal_id)
+    return command
 
 
 def encode_reply(request_id: str, reply: Reply) -> bytes:

@@ -69,6 +69,8 @@ class ActivityEntry(Entry):
 
 @dataclass(slots=True, eq=False)
 class SleepEntry(Entry):
+    """A sleep, or the timeout of a timed listen. ``outcome`` is None while it lasts."""
+
     deadline_us: int
     listen: bool
     outcome: ev.SleepOutcome | None = None
@@ -93,6 +95,8 @@ class Signal:
 
 @dataclass(slots=True, eq=False)
 class SignalsEntry(Entry):
+    """The signals a listen took, in order."""
+
     signals: tuple[Signal, ...]
 
     @property
@@ -106,6 +110,8 @@ class SignalsEntry(Entry):
 
 @dataclass(slots=True, eq=False)
 class RemovedEntry(Entry):
+    """A step that the code no longer had when this place was first passed."""
+
     removed_kind: str
     removed_name: str | None
 
@@ -124,6 +130,8 @@ class RemovedEntry(Entry):
 
 @dataclass(slots=True, eq=False)
 class VersionEntry(Entry):
+    """The absolute version that a version check answers here."""
+
     value: int
 
     @property

@@ -73,12 +73,17 @@ def signal_id_for(workflow_id: str, generation: int, location_text: str, n: int)
     return derived_uuid("signal", workflow_id, str(generation), location_text, str(n))
 
 
+def is_workflow_id(text: object) -> bool:
+    """Tell whether ``text`` has the form of a workflow id: a lower-case UUID with hyphens."""
+    return isinstance(text, str) and _WORKFLOW_ID.fullmatch(text) is not None
+
+
 def check_workflow_id(text: str) -> str:
     """Return ``text`` if it has the form of a workflow id: a lower-case UUID with hyphens.
 
     Raises: WorkflowNotFound for anything else; no such text can name a workflow, and none may reach a path (B23).
     """
-    if not isinstance(text, str) or _WORKFLOW_ID.fullmatch(text) is None:  # pyright: ignore[reportUnnecessaryIsInstance] -- ids come from requests
+    if not is_workflow_id(text):
         shown = _shown(text)
         raise WorkflowNotFound(
             f"no workflow has the id {shown}: an id is a lower-case UUID such as 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, assert_never
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol, TypeVar, assert_never
 
 import orjson
 
@@ -30,12 +31,17 @@ from gasoline_es.runtime.timers import Timers
 
 _log = logging.getLogger(__name__)
 
+_A = TypeVar("_A")
+
 
 class Home(Protocol):
     """Where the driver finds partitions."""
 
     def partition_of(self, workflow_id: str) -> Partition | None:
         """Return the partition of a workflow if this process owns it."""
+
+    def broke(self, error: Exception) -> None:
+        """Learn of an error after which this process must not go on with the log."""
 
 
 class Driver:
@@ -45,14 +51,21 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(clock, max_concurrency, self._activity_finished)
-        self.timers = Timers(clock, self._due)
+        self.runner = ActivityRunner(clock, max_concurrency, partial(self._entered, self._activity_finished))
+        self.timers = Timers(clock, partial(self._entered, self._due))
         self.stopping = False
         self._clock = clock
         self._home = home
         self._evict_after_s = evict_after_s
         self._idle: dict[Live, float] = {}
         self._unregistered: set[str] = set()
+
+    def _entered(self, entry: Callable[[_A], None], argument: _A) -> None:
+        """Run what the event loop calls: an error there must not be lost in a log line while a workflow stands still."""
+        try:
+            entry(argument)
+        except Exception as error:
+            self._home.broke(error)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -75,10 +88,15 @@ class Driver:
             self._idle.pop(live, None)
             live.idle = False
         run = live.run
-        if run is None:
-            run = self._start(partition, live)
-        else:
-            run.advance(self._clock.now_us())
+        try:
+            if run is None:
+                run = self._start(partition, live)
+            else:
+                run.advance(self._clock.now_us())
+        except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
+            _log.exception("the engine stumbled over a workflow", extra={"workflow_id": live.id})
+            self._finish(partition, live, Died(error_info(error)))
+            return
         if run.end is not None:
             self._finish(partition, live, run.end)
         elif state.summary.seq != seq:
@@ -132,13 +150,13 @@ class Driver:
         state = live.state
         if isinstance(end, Returned):
             try:
-                output, _ = self.registry[state.summary.name].output_codec.roundtrip(end.value, "output")
+                output = self.registry[state.summary.name].output_codec.encode(end.value, "output")
                 completed = ev.WorkflowCompleted(output, state.document)
                 # Before the signals are discarded: a run that dies of its output may be mended, and keeps its queue.
                 size = len(output) + len(state.document)
                 if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
                     raise too_large("the output with the state", size)
-                for discarded in _discarded(state.queue):
+                for discarded in _discarded(tuple(state.queue)):
                     partition.record(live, discarded)
                 partition.record(live, completed)
             except GasolineError as error:

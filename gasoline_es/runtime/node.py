@@ -16,7 +16,7 @@ from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
-from gasoline_es.errors import LogError, LogFailed, PartitionOwned
+from gasoline_es.errors import Fenced, LogError, LogFailed, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
@@ -137,7 +137,8 @@ class Node:
                 return
             await self._appender.flush()
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
-            self._forget(partition, LogError("released"))
+            # Whoever asked for a decision that is not on its way yet asks the next owner: `Fenced` makes them.
+            self._forget(partition, Fenced("the partition was released", partition=index))
             await self.log.release(index)
 
     async def request_partition(self, index: int) -> None:
@@ -249,9 +250,10 @@ class Node:
         _log.warning(
             "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
         )
-        asyncio.get_running_loop().call_later(ROLL_BACK_WAIT_S, self._go_on, partition, workflow_ids)
+        self._spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
 
-    def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
+    async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
+        await asyncio.sleep(ROLL_BACK_WAIT_S)
         if partition.lost:
             return
         partition.consume_inbox()
@@ -306,8 +308,12 @@ class Node:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a task of the engine failed", exc_info=error, extra={"task": task.get_name()})
-            self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+            self.broke(error)
+
+    def broke(self, error: BaseException) -> None:
+        """Take no further part in the log: what the engine holds in memory cannot be trusted after this error."""
+        _log.error("the engine broke", exc_info=error)
+        self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
 
 
 class Watch:

@@ -191,9 +191,14 @@ class Partition:
                 return live
         for batch in (self._in_flight, self._open):
             for live, seq, _, data in batch.events if batch is not None else ():
-                if seq == 1 and isinstance(data, ev.WorkflowDispatched) and data.name == command.name:
-                    if live.state.summary.incomplete and command.tags.items() <= data.tags.items():
-                        return live
+                if (
+                    seq == 1
+                    and isinstance(data, ev.WorkflowDispatched)
+                    and data.name == command.name
+                    and live.state.summary.incomplete
+                    and command.tags.items() <= data.tags.items()
+                ):
+                    return live
         return None
 
     # --- the inbox ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from gasoline_es import ActivityContext
+from gasoline_es.core.durations import from_datetime
 from gasoline_es.errors import DefinitionError, NotSerializable
 
 
@@ -38,8 +39,8 @@ def context(state: bytes = b"null", *, attempt: int = 1, location: str = "{1, 4}
         name="charge",
         ray_id="ray",
         attempt=attempt,
-        first_attempt_at=now,
-        attempt_at=now,
+        first_attempt_us=from_datetime(now),
+        attempt_us=from_datetime(now),
         location=location,
         state_json=state,
     )
