@@ -67,7 +67,7 @@ class MemoryStore:
     shared: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
     held: dict[tuple[str, int], _Held] = field(default_factory=dict[tuple[str, int], _Held])
     living: set[str] = field(default_factory=set[str])
-    handles: WeakSet[MemoryLog] = field(default_factory=lambda: WeakSet[MemoryLog]())
+    handles: WeakSet[MemoryLog] = field(default_factory=lambda: WeakSet[MemoryLog]([]))
 
 
 _stores: dict[str, MemoryStore] = {}

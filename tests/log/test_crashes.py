@@ -7,13 +7,14 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace
 from gasoline_es.log.file.log import FileLog, open_file_log
-from gasoline_es.log.port import Appended, Offset, Problem, Section
+from gasoline_es.log.port import Appended, Offset, Problem, Record, Section
 from gasoline_es.testing.faults import FaultyDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
 
@@ -30,6 +31,12 @@ def fingerprint(directory: Path) -> dict[str, str]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
+
+
+def collect(records: Iterable[Record], into: list[int]) -> None:
+    """Read record after record, so that what came before an error is kept."""
+    for record in records:
+        into += numbers([record])
 
 
 async def opened(directory: Path | str, **options: object) -> FileLog:
@@ -151,8 +158,7 @@ async def test_a_flipped_bit_is_an_error_that_names_its_place_and_changes_nothin
     reader = await opened(directory, readonly=True)
     seen: list[int] = []
     with pytest.raises(LogCorrupt) as caught:
-        for record in reader.read(EVENTS, 0):
-            seen += numbers([record])
+        collect(reader.read(EVENTS, 0), seen)
     assert (caught.value.segment, len(lines) > 3) == (number, True)
     intact = [
         int(line.partition(b"workflow/")[2].partition(b'"')[0])
@@ -165,8 +171,7 @@ async def test_a_flipped_bit_is_an_error_that_names_its_place_and_changes_nothin
     tail = reader.tail(INBOX, 1)
     from_tail: list[int] = []
     with pytest.raises(LogCorrupt):
-        while True:
-            from_tail += numbers(tail.poll(max_records=3))
+        collect((record for poll in iter(lambda: tail.poll(max_records=3), []) for record in poll), from_tail)
     assert set(intact) <= set(from_tail)
     problems = [found for found in reader.verify() if isinstance(found, Problem)]
     assert [problem.segment for problem in problems] == [number]
@@ -220,8 +225,7 @@ async def test_an_epoch_broken_by_damage_still_shows_the_epochs_before_it(tmp_pa
     reader = await opened(tmp_path, readonly=True)
     seen: list[int] = []
     with pytest.raises(LogCorrupt):
-        for record in reader.read(EVENTS, 0):
-            seen += numbers([record])
+        collect(reader.read(EVENTS, 0), seen)
     assert seen == [0, 1]
     await reader.close()
 

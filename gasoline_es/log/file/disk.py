@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final
 
 _MODE: Final = 0o666  # minus the umask
@@ -92,10 +93,8 @@ class Disk:
 
     def unlink(self, path: str) -> None:
         """Remove a name that may be gone already."""
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            pass
 
     def read_file(self, path: str) -> bytes:
         """Return a small file's bytes. Never a worker's file of this very process (see incarnation.py)."""

@@ -41,15 +41,21 @@ class _Own:
     beats: int = 0
 
 
+@dataclass(slots=True)
+class _Process:
+    """``forks``: how many forks lie between the process that imported this and this one."""
+
+    forks: int = 0
+
+
 _own: dict[str, _Own] = {}
-_forks = 0
+_process = _Process()
 
 
 def _forget_parent() -> None:
     """A forked child holds none of its parent's locks: the parent's incarnations are strangers to it."""
-    global _forks
     _own.clear()
-    _forks += 1
+    _process.forks += 1
 
 
 os.register_at_fork(after_in_child=_forget_parent)
@@ -71,7 +77,7 @@ class Incarnation:
         """A synced file that says who this is; linked as an epoch to take a partition."""
         self._path: Final = f"{directory}/workers/{self.name}"
         self._disk: Final = disk
-        self._forks: Final = _forks
+        self._forks: Final = _process.forks
         self._state: Final = _Own()
         # The lock comes before the name: nobody can find the file and take its owner for dead.
         nameless = f"{self._path}.tmp"
@@ -103,7 +109,7 @@ class Incarnation:
 
     def require_same_process(self) -> None:
         """Raises: LogError in a forked child: it holds neither the lock nor the loop, and must open the log itself."""
-        if self._forks != _forks:
+        if self._forks != _process.forks:
             raise LogError("this log was opened before a fork; the child process must open it itself", pid=os.getpid())
 
     def beat(self) -> None:
@@ -114,13 +120,13 @@ class Incarnation:
 
     def drop(self) -> None:
         """Let go of the lock, as the end of the process would."""
-        if self._state.alive and self._forks == _forks:
+        if self._state.alive and self._forks == _process.forks:
             self._state.alive = False
             os.close(self._fd)
 
     def retire(self) -> None:
         """Let go of the lock and remove the files: what the epochs say about it stays."""
-        if self._state.alive and self._forks == _forks:
+        if self._state.alive and self._forks == _process.forks:
             self._disk.unlink(self.name_path)
             self._disk.unlink(self._path)
             self.drop()

@@ -145,12 +145,16 @@ def with_head(core: bytes) -> tuple[bytes, str]:
 
 def encode_segment_header(header: SegmentHeader) -> tuple[bytes, str]:
     """Return a segment's first line and its digest."""
-    follows = "null" if header.follows is None else '{"segment":%d,"batch":%d}' % header.follows
+    follows = "null" if header.follows is None else _encode_place(header.follows)
     core = (
         f'{{"segment":{header.number},"writer":{encode_basestring(header.writer)}'
         f',"namespace":{encode_basestring(header.namespace)},"follows":{follows},"started":{header.started_us}'
     )
     return with_head(core.encode())
+
+
+def _encode_place(place: Place) -> str:
+    return f'{{"segment":{place.segment},"batch":{place.batch}}}'
 
 
 def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes, str]:

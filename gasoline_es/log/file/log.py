@@ -504,7 +504,7 @@ async def open_file_log(
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
     return FileLog(
-        os.path.abspath(directory),
+        _absolute(directory),
         namespace,
         partitions,
         readonly=readonly,
@@ -513,3 +513,8 @@ async def open_file_log(
         disk=disk,
         clock=clock,
     )
+
+
+def _absolute(directory: str) -> str:
+    """Return the path that stays the same when the program changes its working directory."""
+    return os.path.abspath(directory)

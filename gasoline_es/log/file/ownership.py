@@ -82,8 +82,9 @@ class Ownership:
         if counted is not None and counted >= view.epoch:
             ends = self._catalog.ends(namespace, partition, counted)
             self._count(view, namespace, partition, counted, None, ends)
-        elif counted is None and (acked := self.acked.get(key)) is not None and acked.epoch >= view.epoch:
-            if view.limits.get(acked.epoch, _NOWHERE) < acked.place:
+        elif counted is None and (acked := self.acked.get(key)) is not None:
+            seen = view.limits.get(acked.epoch, _NOWHERE)
+            if acked.epoch >= view.epoch and seen < acked.place:
                 self._count(view, namespace, partition, acked.epoch, acked.place, acked.ends)
         return view
 

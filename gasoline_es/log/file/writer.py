@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
@@ -155,10 +156,8 @@ class SegmentWriter:
     def _sync_failed(self, active: _Active, error: OSError) -> NoReturn:
         # The kernel may have dropped the pages and called them clean: no later sync can be believed (fsyncgate).
         good = self.ends[active.end.segment]
-        try:
+        with suppress(OSError):
             self._disk.write(active.end_fd, encode_end(replace(good, state="failed")), 0)
-        except OSError:
-            pass
         self.ends[good.segment] = replace(good, state="failed")
         raise self._fail(f"a sync of the log in {self._directory} failed: {error}; reopen the log to go on") from error
 
