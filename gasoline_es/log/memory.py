@@ -274,7 +274,9 @@ class MemoryLog(Log):
         end = len(records) if stop is None else min(stop, len(records))
         return (records[offset] for offset in range(max(0, start), end))
 
-    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+    def read_at(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
+    ) -> list[Record]:
         """Return the records at these ascending offsets (see the port)."""
         self._readable()
         records = self.store.owned.get((topic, partition), [])

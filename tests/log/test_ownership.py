@@ -6,6 +6,7 @@ whose heartbeat stands still is what a frozen process looks like from outside.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -423,3 +424,11 @@ async def test_the_tail_of_a_small_queue_finds_what_it_dropped(tmp_path: Path, m
     await put(a, None, NewRecord(INBOX, 0, "x/10", None, 0))
     assert numbers(tail.poll()) == [10]
     await scene.close()
+
+
+async def test_acquiring_twice_at_once_takes_one_epoch(tmp_path: Path) -> None:
+    """The port: a handle does not fence itself."""
+    log = await open_file_log(str(tmp_path))
+    first, second = await asyncio.gather(log.acquire(0), log.acquire(0))
+    assert first == second
+    await log.close()

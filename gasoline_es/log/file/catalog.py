@@ -270,6 +270,8 @@ class Catalog:
             incomplete = damage.kind in ("incomplete", "zeroed")
             if promised or (not incomplete and (dead or not segment.writer)):
                 self._corrupt(segment, damage.position, damage.reason)
+            elif segment.end is not None and segment.end.state != "open":
+                self._finish(segment)  # its writer gave it up before anything was published in it
             elif dead:
                 # Not finished: after a power loss somebody may be about to use the number again.
                 segment.torn = size

@@ -25,18 +25,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json
 
-from gasoline_es.errors import RecordTooLarge
-from gasoline_es.log.port import RECORD_BYTES_MAX, NewRecord, Offset, Record
-
 HEAD_BYTES: Final = len(b',"head":"0123456789abcdef"}')
-_DECODER: Final = json.JSONDecoder()
 
 
 class Place(NamedTuple):
@@ -115,21 +111,6 @@ class SegmentHeader:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class Draft:
-    """A section about to be written."""
-
-    partition: int
-    epoch: int | None
-    records: Sequence[NewRecord]
-    begin: Begin | None = None
-    release: bool = False
-    header: bytes = b""
-    lines: list[bytes] = field(default_factory=list[bytes])
-    firsts: dict[str, int] = field(default_factory=dict[str, int])
-    ends: dict[str, int] = field(default_factory=dict[str, int])
-
-
 class BadLine(Exception):
     """A complete line is not what a writer wrote."""
 
@@ -157,71 +138,13 @@ def _encode_place(place: Place) -> str:
     return f'{{"segment":{place.segment},"batch":{place.batch}}}'
 
 
-def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes, str]:
-    """Return a batch's bytes, header line and record lines, and its digest. The drafts are encoded (:func:`encode_draft`)."""
-    core = b'{"batch":%d,"prev":"%b","sections":[%b]' % (
-        number,
-        prev.encode(),
-        b",".join([draft.header for draft in drafts]),
-    )
-    line, digest = with_head(core)
-    # One join: a copy of a large batch costs as much as its digest.
-    parts = [line[:-1]]
-    for draft in drafts:
-        parts.extend(draft.lines)
-    parts.append(b"")
-    return b"\n".join(parts), digest
-
-
-def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
-    """Encode a section's records and its header entry into ``draft``; ``ends`` says what offset each topic goes on from.
-
-    Raises: RecordTooLarge; ValueError for a value that has a line feed or a text that is not UTF-8.
-    """
-    groups: list[str] = []
-    lines: list[bytes] = []
-    draft.lines = lines
-    for (topic, partition), records in _by_topic(draft.records).items():
-        first: int | None = None
-        if single_writer(topic, partition, draft, namespace):
-            first = ends.get(topic, 0)
-            draft.firsts[topic] = first
-            draft.ends[topic] = first + len(records)
-        _encode_records(topic, partition, first, records, lines)
-        groups.append(f"[{encode_basestring(topic)},{partition},{'null' if first is None else first},{len(records)}]")
-    header = f'{{"partition":{draft.partition},"epoch":{"null" if draft.epoch is None else draft.epoch}'
-    if draft.begin is not None:
-        header += f',"begin":{_encode_begin(draft.begin)}'
-    if draft.release:
-        header += ',"release":true'
-    size = sum(map(len, lines)) + len(lines)
-    header += f',"records":[{",".join(groups)}],"bytes":{size},"sha256":"{lines_digest(lines)}"}}'
-    draft.header = header.encode()
-
-
-def single_writer(topic: str, partition: int, draft: Draft, namespace: str) -> bool:
-    """Return whether a record of the section gets an offset (see the log port)."""
-    return draft.epoch is not None and partition == draft.partition and topic.startswith(namespace + ".")
-
-
 def lines_digest(lines: Sequence[bytes]) -> str:
     """Return a section's digest."""
     return sha256(b"".join([sha256(line).digest() for line in lines])).hexdigest()
 
 
-def _by_topic(records: Sequence[NewRecord]) -> dict[tuple[str, int], list[NewRecord]]:
-    groups: dict[tuple[str, int], list[NewRecord]] = {}
-    topic, partition = "", -1
-    group: list[NewRecord] = []
-    for record in records:
-        if record.topic != topic or record.partition != partition:
-            topic, partition = record.topic, record.partition
-            group = groups.setdefault((topic, partition), [])
-        group.append(record)
-    return groups
-
-
-def _encode_begin(begin: Begin) -> str:
+def encode_begin(begin: Begin) -> str:
+    """Return a begin as JSON text."""
     after = "null"
     if begin.after is not None:
         after = (
@@ -231,42 +154,9 @@ def _encode_begin(begin: Begin) -> str:
     return f'{{"after":{after},"offsets":{{{offsets}}}}}'
 
 
-def _prefix(topic: str, partition: int) -> bytes:
+def record_prefix(topic: str, partition: int) -> bytes:
+    """Return the bytes that every record line of a topic's partition starts with."""
     return f'{{"topic":{encode_basestring(topic)},"partition":{partition},"offset":'.encode()
-
-
-def _encode_records(
-    topic: str, partition: int, first: int | None, records: Sequence[NewRecord], lines: list[bytes]
-) -> None:
-    prefix = _prefix(topic, partition)
-    null = prefix + b"null"
-    for index, record in enumerate(records):
-        value = record.value
-        if value is None:
-            value = b"null"
-        elif b"\n" in value:
-            raise ValueError(f"the value of record {record.key!r} for topic {topic!r} has a line feed")
-        headers = b""
-        if record.headers:
-            text = json.dumps(dict(record.headers), ensure_ascii=False, separators=(",", ":"))
-            headers = b',"headers":%b' % text.encode()
-        line = b'%b,"key":%b,"time":%d%b,"value":%b}' % (
-            null if first is None else b"%b%d" % (prefix, first + index),
-            encode_basestring(record.key).encode(),
-            record.time_us,
-            headers,
-            value,
-        )
-        if len(line) > RECORD_BYTES_MAX:
-            raise RecordTooLarge(
-                f"a record for topic {topic!r}, key {record.key!r}, takes {len(line)} bytes; "
-                f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
-                topic=topic,
-                partition=partition,
-                key=record.key,
-                bytes=len(line),
-            )
-        lines.append(line)
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
@@ -339,7 +229,7 @@ def _decode_section(members: dict[str, Any]) -> SectionHeader:
 
 def begin_members(begin: Begin) -> dict[str, Any]:
     """Return a begin as JSON values, for the index."""
-    return cast(dict[str, Any], json.loads(_encode_begin(begin)))
+    return cast(dict[str, Any], json.loads(encode_begin(begin)))
 
 
 def decode_begin(members: dict[str, Any]) -> Begin:
@@ -348,119 +238,4 @@ def decode_begin(members: dict[str, Any]) -> Begin:
     return Begin(
         after=None if after is None else After(after["epoch"], Place(after["segment"], after["batch"])),
         offsets=members["offsets"],
-    )
-
-
-class Body(NamedTuple):
-    """A section's record lines, checked: line ``i`` ends before the line feed at ``ends[i]``.
-
-    The lines stay in one piece: splitting them would copy every byte once more, which costs a scan a third of its rate.
-    """
-
-    data: bytes
-    ends: list[int]
-
-
-def check_body(data: bytes, section: SectionHeader) -> Body:
-    """Return a section's record lines after checking them against its digest and count. Raises: BadLine."""
-    view = memoryview(data)
-    find = data.find
-    ends: list[int] = []
-    digests: list[bytes] = []
-    start = 0
-    size = len(data)
-    while start < size:
-        end = find(b"\n", start)
-        if end < 0:
-            raise BadLine("a section's last record has no line feed")
-        digests.append(sha256(view[start:end]).digest())
-        ends.append(end)
-        start = end + 1
-    if sha256(b"".join(digests)).hexdigest() != section.sha256:
-        raise BadLine("a section's records fail their digest")
-    if len(ends) != section.record_count:
-        raise BadLine("a section has another number of records than its header says")
-    return Body(data, ends)
-
-
-_new = cast(Any, Record).__new__
-_set_topic = cast(Any, Record).topic.__set__
-_set_partition = cast(Any, Record).partition.__set__
-_set_offset = cast(Any, Record).offset.__set__
-_set_key = cast(Any, Record).key.__set__
-_set_value = cast(Any, Record).value.__set__
-_set_time = cast(Any, Record).time_us.__set__
-_set_headers = cast(Any, Record).headers.__set__
-
-
-def decode_records(body: Body, line: int, group: Group, first: int, stop: int) -> list[Record]:
-    """Return the records ``first <= index < stop`` of a group that starts at line ``line`` of its section.
-
-    Lines as this library writes them are sliced: their digest is checked, so where the members are is known. Anything else
-    is parsed. A frozen dataclass takes 1.1 µs to construct the ordinary way and half of that slot by slot, which decides
-    whether a scan reaches its rate.
-    """
-    data, ends = body
-    find = data.find
-    topic, partition, offset, _ = group
-    prefix_size = len(_prefix(topic, partition))
-    key_skip = prefix_size + len(b'null,"key":"')
-    grows_at = 0
-    at: Offset | None = None
-    records: list[Record] = []
-    end = ends[line + first - 1] if line + first else -1
-    for index in range(first, stop):
-        start = end + 1
-        end = ends[line + index]
-        if offset is not None:
-            at = Offset(offset + index)
-            if at >= grows_at:
-                digits = len(str(at))
-                grows_at = 10**digits
-                key_skip = prefix_size + digits + len(b',"key":"')
-        key_start = start + key_skip
-        key_end = find(b'","time":', key_start, end)
-        time_end = find(b',"value":', key_end, end)
-        key = data[key_start:key_end]
-        try:
-            time_us = int(data[key_end + 9 : time_end])
-        except ValueError:
-            time_end = -1
-            time_us = 0
-        if time_end < 0 or data[key_start - 8 : key_start] != b',"key":"' or b"\\" in key:
-            records.append(_parse_record(data[start:end], topic, partition, at))
-            continue
-        value = data[time_end + 9 : end - 1]
-        record = _new(Record)
-        _set_topic(record, topic)
-        _set_partition(record, partition)
-        _set_offset(record, at)
-        _set_key(record, key.decode())
-        _set_value(record, None if value == b"null" else value)
-        _set_time(record, time_us)
-        _set_headers(record, None)
-        records.append(record)
-    return records
-
-
-def _parse_record(line: bytes, topic: str, partition: int, offset: Offset | None) -> Record:
-    """Return a record from any JSON object line; the value's text is kept as it is where the line has our member order."""
-    text = line.decode()
-    members: dict[str, Any] = {}
-    value = ""
-    at = 1
-    while at < len(text) and text[at - 1] in "{,":
-        name, colon = _DECODER.raw_decode(text, at)
-        members[name], end = _DECODER.raw_decode(text, colon + 1)
-        if name == "value":
-            value = text[colon + 1 : end]
-        at = end + 1
-    return Record(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        key=members["key"],
-        value=None if value == "null" else value.encode(),
-        time_us=members["time"],
-        headers=members.get("headers"),
     )

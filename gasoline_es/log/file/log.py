@@ -8,17 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace, PartitionOwned
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.drafts import Draft, encode_draft
 from gasoline_es.log.file.end import PublishedEnd
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
-from gasoline_es.log.file.lines import Draft, Place, encode_draft
+from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import create_namespace, read_manifest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
@@ -92,6 +94,7 @@ class FileLog(Log):
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
         self._owned: dict[int, _Owned] = {}
         self._mutex: Final = asyncio.Lock()
+        self._taking: Final = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._follower: Final = Follower(directory, self._is_own_file, self._lost_owner)
         self._lost: set[str] = set()
@@ -205,7 +208,9 @@ class FileLog(Log):
             self._owned[draft.partition] = owned
             self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
             return Appended({})
-        owned = self._owned[draft.partition]
+        owned = self._owned.get(draft.partition)
+        if owned is None or owned.epoch != draft.epoch:
+            return self._fenced(draft.partition, draft.epoch)
         if self._disk.exists(owned.next_epoch):
             del self._owned[draft.partition]
             return self._fenced(draft.partition, draft.epoch)
@@ -213,7 +218,9 @@ class FileLog(Log):
         self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
         if draft.release:
             del self._owned[draft.partition]
-        return Appended({topic: Offset(first) for topic, first in draft.firsts.items()})
+        assert self._writer is not None
+        firsts = {topic: Offset(first) for topic, first in draft.firsts.items()}
+        return Appended(firsts, pack_place(place.segment, self._writer.last_position))
 
     def _refused(self, draft: Draft) -> Outcome | None:
         if draft.epoch is None or draft.begin is not None:
@@ -257,6 +264,10 @@ class FileLog(Log):
     async def acquire(self, partition: int) -> Ownership:
         """Take the partition as a new epoch (see the port; filelog.md §4)."""
         self._check_partition(partition)
+        async with self._taking:
+            return await self._acquire(partition)
+
+    async def _acquire(self, partition: int) -> Ownership:
         self._usable()
         draft = self._claim(partition)
         if draft is None:
@@ -380,10 +391,12 @@ class FileLog(Log):
         self._readable()
         return self._reader.read(topic, partition, start, stop)
 
-    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+    def read_at(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
+    ) -> list[Record]:
         """Return the records at these ascending offsets (see the port)."""
         self._readable()
-        return self._reader.read_at(topic, partition, offsets)
+        return self._reader.read_at(topic, partition, offsets, places)
 
     def end(self, topic: str, partition: int) -> Offset:
         """Return the offset after the last counted record (see the port)."""
@@ -458,7 +471,9 @@ class FileLog(Log):
             self._incarnation.require_same_process()
         try:
             if self._writer is not None and self._writer.failed is None:
-                await self._release(sorted(self._owned))
+                # Without space for it, letting go of the lock frees the partitions all the same.
+                with suppress(NoSpace, LogFailed):
+                    await self._release(sorted(self._owned))
                 async with self._mutex:
                     self._writer.finish()
                     with self._lock:

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.file.bodies import Body, decode_records
 from gasoline_es.log.file.catalog import Catalog, Segment
-from gasoline_es.log.file.lines import BatchHeader, Body, decode_records
+from gasoline_es.log.file.lines import BatchHeader
 from gasoline_es.log.file.ownership import Link, Ownership
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.port import Offset, Record

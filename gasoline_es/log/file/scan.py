@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from gasoline_es.log.file.bodies import Body, check_body
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.lines import (
     BadLine,
     BatchHeader,
-    Body,
     SectionHeader,
     SegmentHeader,
-    check_body,
     decode_batch_header,
     decode_segment_header,
 )

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.file.bodies import Body, decode_records
 from gasoline_es.log.file.catalog import Catalog, Segment
-from gasoline_es.log.file.lines import BatchHeader, Body, Place, SectionHeader, decode_records
+from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
 from gasoline_es.log.port import Position, Record, Tail

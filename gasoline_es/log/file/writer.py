@@ -12,8 +12,9 @@ from typing import Final, NoReturn
 
 from gasoline_es.errors import LogFailed, NoSpace
 from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
-from gasoline_es.log.file.lines import Draft, Place, SegmentHeader, encode_batch, encode_segment_header
+from gasoline_es.log.file.lines import Place, SegmentHeader, encode_segment_header
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -58,6 +59,8 @@ class SegmentWriter:
         self._active: _Active | None = None
         self.last: Place | None = None
         """The last batch that was published."""
+        self.last_position = 0
+        """The byte of its segment where that batch starts."""
 
     def append(self, drafts: Sequence[Draft]) -> None:
         """Write the drafts as one batch, sync it, publish it (filelog.md §3.1).
@@ -86,6 +89,7 @@ class SegmentWriter:
                 active.named = True
             else:
                 self._measured(time.perf_counter() - started)
+            start = len(active.header) if first else active.end.position
             active.end = replace(active.end, batch=number, position=active.end.position + len(data))
             self._disk.write(active.end_fd, encode_end(active.end), 0)
         except OSError as error:
@@ -93,6 +97,7 @@ class SegmentWriter:
         active.digest = digest
         self.ends[active.end.segment] = active.end
         self.last = Place(active.end.segment, number)
+        self.last_position = start
 
     def _measured(self, sync_s: float) -> None:
         self.sync_s = sync_s if self.sync_s == 0.0 else 0.8 * self.sync_s + 0.2 * sync_s
