@@ -1,0 +1,89 @@
+"""The words of the scripts: the activities and signals that their code uses, and how a block of code becomes a body."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import textwrap
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from gasoline_es import ActivityContext, Signal, activity
+from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached
+from tests.replay.world import Body
+
+
+class Paid(Signal):
+    amount: int
+
+
+class PaidBy(Signal, name="paid"):
+    """The kind ``paid`` as later code has it: with a field that the recorded ones lack."""
+
+    amount: int
+    by: str
+
+
+class Cancelled(Signal): ...
+
+
+class Shipped(Signal): ...
+
+
+class Receipt(BaseModel):
+    number: int
+
+
+@activity
+def charge(ctx: ActivityContext, order: Any) -> Any: ...
+
+
+@activity
+def refund(ctx: ActivityContext, order: Any) -> Any: ...
+
+
+@activity
+def ship(ctx: ActivityContext, order: Any) -> Any: ...
+
+
+@activity
+def notify(ctx: ActivityContext, order: Any) -> Any: ...
+
+
+def _typed_charge() -> object:
+    @activity
+    def charge(ctx: ActivityContext, order: Any) -> Receipt: ...
+
+    return charge
+
+
+_WORDS: dict[str, Any] = {
+    "charge": charge,
+    "charge_for_receipt": _typed_charge(),
+    "refund": refund,
+    "ship": ship,
+    "notify": notify,
+    "Paid": Paid,
+    "PaidBy": PaidBy,
+    "Cancelled": Cancelled,
+    "Shipped": Shipped,
+    "ActivityFailed": ActivityFailed,
+    "ActivityMaxFailuresReached": ActivityMaxFailuresReached,
+    "contextlib": contextlib,
+    "datetime": datetime,
+    "timedelta": timedelta,
+    "UTC": UTC,
+}
+
+
+def body_of(code: str, say: Callable[[object], None]) -> Body:
+    """Make a body of the lines between ``async def body(ctx):`` and its end; they are lines 1, 2, … of ``code``."""
+    tree = ast.parse("async def body(ctx):\n" + textwrap.indent(textwrap.dedent(code), "    "))
+    ast.increment_lineno(tree, -1)
+    names: dict[str, Any] = {**_WORDS, "say": say}
+    exec(compile(tree, "code", "exec"), names)  # noqa: S102  # the scripts are part of the tests
+    body: Body = names["body"]
+    return body

@@ -1,0 +1,190 @@
+"""Runs the scripts in ``scripts/``: code before → history → code after → outcome (style.md §11), in etcd/raft's manner.
+
+A script is a title (lines that start with ``#``) and blocks with a blank line between them. A block of ``code`` sets the
+code of whatever process starts next; it has an indented body and no outcome:
+
+    code
+        await ctx.activity(charge, 1)
+        await ctx.sleep(3600)
+
+Every other block is a command, ``----``, and what is to be seen: the events recorded by it, each with its number; what the
+body says (``say(…)`` in the code); what it waits for or how it ended.
+
+    run                          a new workflow starts with the code
+    replay                       the process dies, and one with the present code comes back
+    stop                         the process dies, and none comes back until ``replay``
+    suspend                      the body leaves memory (and comes back by ``replay``)
+    advance SECONDS              time passes
+    signal NAME JSON             somebody sends a signal
+    complete LOCATION JSON       the activity it waits for there succeeds
+    fail LOCATION TYPE: MESSAGE  … or fails (``fail! …``: with an error that is not retried)
+    wake                         an operator wakes it
+    history                      shows all of its events
+    error                        shows the whole of the error that it died of
+
+Run with REWRITE_SCRIPTS=1 to write what is seen into the scripts, and review the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gasoline_es.core.location import format_location
+from gasoline_es.core.values import dump_json
+from tests.replay import telling
+from tests.replay.code import body_of
+from tests.replay.world import Body, World
+
+MARK = "----"
+
+
+@dataclass
+class Block:
+    """``lines`` as written, without the expectation; ``expected`` None: a block that has none."""
+
+    lines: list[str]
+    expected: list[str] | None
+
+    def text(self) -> str:
+        return "\n".join(self.lines if self.expected is None else [*self.lines, MARK, *self.expected])
+
+
+def parse(text: str) -> list[Block]:
+    """Cut a script into its blocks."""
+    blocks: list[Block] = []
+    for lines in _paragraphs(text):
+        if MARK in lines:
+            at = lines.index(MARK)
+            blocks.append(Block(lines[:at], lines[at + 1 :]))
+        else:
+            blocks.append(Block(lines, None if lines[0].startswith(("#", "code")) else []))
+    return blocks
+
+
+def _paragraphs(text: str) -> Iterator[list[str]]:
+    lines: list[str] = []
+    for line in [*text.split("\n"), ""]:
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield lines
+            lines = []
+
+
+def run(text: str) -> str:
+    """Run a script; give it back with what was seen as its expectations."""
+    story = Story()
+    blocks: list[Block] = []
+    for block in parse(text):
+        if block.expected is None:
+            story.note(block.lines)
+            blocks.append(block)
+        else:
+            blocks.append(Block(block.lines, story.tell(block.lines)))
+    story.end()
+    return "\n\n".join(block.text() for block in blocks) + "\n"
+
+
+class Story:
+    def __init__(self) -> None:
+        self._body: Body | None = None
+        self._world: World | None = None
+        self._seen: list[str] = []
+        self._shown = 0
+
+    def note(self, lines: list[str]) -> None:
+        """Take a block without an outcome: code, or a comment."""
+        if lines[0] == "code":
+            self._body = body_of("\n".join(lines[1:]), self._said)
+
+    def tell(self, lines: list[str]) -> list[str]:
+        """Do what the block says, and give what is to be seen."""
+        (line,) = lines
+        self._seen = []
+        command, _, rest = line.partition(" ")
+        if command == "run":
+            assert self._body is not None, "there is no code yet"
+            self.end()
+            self._world = World(self._body, self._before_append)
+            self._shown = 0
+            self._world.dispatch()
+        else:
+            self._do(self._there(), command, rest)
+        return self._outcome()
+
+    def end(self) -> None:
+        if self._world is not None:
+            self._world.close()
+
+    def _do(self, world: World, command: str, rest: str) -> None:
+        match command:
+            case "replay":
+                world.restart(self._body)
+            case "stop":
+                world.stop()
+            case "suspend":
+                world.suspend()
+            case "advance":
+                world.advance(int(Decimal(rest) * 1_000_000))
+            case "signal":
+                name, _, body = rest.partition(" ")
+                reply = world.signal(name, dump_json(json.loads(body or "{}")))
+                if reply.error is not None:
+                    self._seen.append(f"refused: {type(reply.error).__name__}: {reply.error}")
+            case "wake":
+                world.wake()
+            case "complete":
+                world.complete(json.loads(self._located(world, rest)))
+            case "fail" | "fail!":
+                kind, _, message = self._located(world, rest).partition(": ")
+                world.fail(kind, message, final=command == "fail!")
+            case "history":
+                self._shown = 0
+            case "error":
+                error = world.state.summary.error
+                assert error is not None, "it did not die"
+                self._seen += textwrap.wrap(f"{error.type}: {error.message}", 110, break_on_hyphens=False)
+            case _:
+                raise AssertionError(f"no such command: {command}")
+
+    def _there(self) -> World:
+        assert self._world is not None, "nothing runs yet"
+        return self._world
+
+    def _located(self, world: World, rest: str) -> str:
+        """Check that the activity it waits for is at the location the line begins with; give the rest of the line."""
+        location, _, rest = rest.partition("} ")
+        found = format_location(world.waiting_activity().location)
+        assert location + "}" == found, f"it waits at {found}, not at {location}}}"
+        return rest
+
+    def _said(self, what: object) -> None:
+        self._show_events()
+        self._seen.append(f"said: {what if isinstance(what, str | Exception) else repr(what)}")
+
+    def _before_append(self, _world: World) -> None:
+        self._show_events()
+
+    def _show_events(self) -> None:
+        if self._world is not None:
+            for seq, data in enumerate(self._world.events[self._shown :], start=self._shown + 1):
+                self._seen.append(telling.event(seq, data))
+            self._shown = len(self._world.events)
+
+    def _outcome(self) -> list[str]:
+        world = self._there()
+        before = self._shown
+        self._show_events()
+        recorded = self._shown > before or any(line[:2].strip().isdigit() for line in self._seen)
+        seen = self._seen if recorded else [*self._seen, "recorded: nothing"]
+        if world.wait is not None:
+            seen = [*seen, telling.wait(world.wait)]
+        elif world.status in ("running", "sleeping"):
+            seen = [*seen, "not in memory"]
+        elif not recorded:
+            seen = [*seen, f"stays {world.status}"]
+        return seen

@@ -1,0 +1,90 @@
+"""How the scripts show what happened: one line for each event, what it waits for, how it ended."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.branch import Wait, WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.location import Location, format_location
+from tests.replay.world import START_US
+
+
+def time(us: int) -> str:
+    """A time as the seconds since the story began: ``+3600s``."""
+    seconds, rest = divmod(us - START_US, 1_000_000)
+    return f"+{seconds}s" if rest == 0 else f"+{seconds}.{rest:06d}".rstrip("0") + "s"
+
+
+def event(seq: int, data: ev.EventData) -> str:
+    return f"{seq:>2} {_event(data)}"
+
+
+def _event(data: ev.EventData) -> str:
+    match data:
+        case ev.WorkflowDispatched():
+            return f"dispatched {data.name}"
+        case ev.WorkflowSuspended():
+            until = "" if data.deadline_us is None else f" until {time(data.deadline_us)}"
+            signals = f" for {', '.join(data.signals)}" if data.signals else ""
+            return f"suspended{signals}{until}"
+        case ev.WorkflowCompleted():
+            return f"completed -> {data.output.decode()}"
+        case ev.WorkflowFailed():
+            return f"dead: {short(data.error)}"
+        case ev.WorkflowWoken():
+            return f"woken by {data.by}"
+        case ev.ActivityCompleted():
+            return f"{_at(data)} activity {data.name}({data.input.decode()}) -> {data.output.decode()}"
+        case ev.ActivityFailed():
+            again = "for good" if data.retry_us is None else f"again at {time(data.retry_us)}"
+            attempt = f"attempt {data.attempt} failed: {data.error}, {again}"
+            return f"{_at(data)} activity {data.name}({data.input.decode()}) {attempt}"
+        case ev.SignalReceived():
+            return f"signal {data.signal_id} {data.name} {data.body.decode()}"
+        case ev.SignalDiscarded():
+            return f"discarded {', '.join(data.signal_ids)}"
+        case ev.SignalConsumed():
+            return f"{_at(data)} took {', '.join(data.signal_ids)}"
+        case ev.SleepStarted():
+            return f"{_at(data)} {'listen' if data.listen else 'sleep'} until {time(data.deadline_us)}"
+        case ev.SleepFinished():
+            return f"{format_location(data.location)} over: {data.outcome}"
+        case ev.StepRemoved():
+            return f"{_at(data)} removed {data.kind}{'' if data.name is None else f' {data.name}'}"
+        case ev.VersionChecked():
+            return f"{_at(data)} version {data.value}"
+        case ev.Unreadable():
+            return f"unreadable {data.type}"
+        case _:
+            assert_never(data)
+
+
+def wait(wait: Wait) -> str:
+    match wait:
+        case WaitActivity():
+            later = "" if wait.not_before_us is None else f" not before {time(wait.not_before_us)}"
+            given = f"{wait.step.name}({wait.step.input.decode()})"
+            return f"waits: activity {given} {format_location(wait.location)}, attempt {wait.attempt}{later}"
+        case WaitSleep():
+            return f"waits: sleep {format_location(wait.location)} until {time(wait.deadline_us)}"
+        case WaitListen():
+            names = ", ".join(sorted(wait.step.decoders))
+            location = wait.sleep or wait.location
+            assert location is not None
+            until = "" if wait.deadline_us is None else f" until {time(wait.deadline_us)}"
+            return f"waits: listen for {names} {format_location(location)}{until}"
+        case _:
+            assert_never(wait)
+
+
+def short(error: ev.ErrorInfo) -> str:
+    """The type, and the message's first sentence."""
+    first = error.message.partition(". ")[0]
+    return f"{error.type}: {first}" if first else error.type
+
+
+def _at(data: ev.LocatedData) -> str:
+    location: Location = data.location
+    version = 1 if isinstance(data, ev.SleepFinished) else data.version
+    return format_location(location) + ("" if version == 1 else f" v{version}")

@@ -1,0 +1,201 @@
+"""One workflow on the pure core: its code, its recorded events, a virtual time in integers. No runtime, no I/O, no asyncio.
+
+It does what the runtime does with a body, in the plainest way: every call that changes something drives the body as far as
+it goes, one append at a time. A crash (:meth:`World.crash`) folds the state anew from the encoded events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gasoline_es import WorkflowContext
+from gasoline_es.core import events as ev
+from gasoline_es.core.branch import Wait, WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
+from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
+from gasoline_es.core.replay import Died, Returned, Run
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.values import dump_json
+
+Body = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
+
+WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+
+
+class Crash(Exception):
+    """Raised by a ``World.before_append`` hook: the append does not happen, the process is gone."""
+
+
+def do_nothing(_world: World) -> None:
+    """The hook of a world in which nothing goes wrong."""
+
+
+class World:
+    """``up`` is False while no worker runs: then nothing drives the body, but signals are still received."""
+
+    def __init__(self, body: Body, before_append: Callable[[World], None] = do_nothing) -> None:
+        self.body = body
+        self.before_append = before_append
+        self.now_us = START_US
+        self.lines: list[bytes] = []
+        self.events: list[ev.EventData] = []
+        self.state = WorkflowState(WORKFLOW_ID)
+        self.run: Run | None = None
+        self.up = True
+        self.complaints: list[str] = []
+        self._batch: list[tuple[bytes, ev.EventData]] = []
+        self._signals = 0
+        self._envelope = Envelope(
+            namespace="test",
+            workflow_id=WORKFLOW_ID,
+            workflow="told",
+            ray_id="ray",
+            partition=3,
+            epoch=1,
+            worker="w1",
+        )
+
+    # --- what one asks of it ------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> Reply:
+        return self._decide(Dispatch(WORKFLOW_ID, "told", b"null"))
+
+    def signal(self, name: str, body: bytes, signal_id: str | None = None) -> Reply:
+        self._signals += 1
+        given = f"s{self._signals}" if signal_id is None else signal_id
+        return self._decide(SendSignal(WORKFLOW_ID, given, name, body, by_caller=True))
+
+    def wake(self) -> Reply:
+        return self._decide(Wake(WORKFLOW_ID, "operator"))
+
+    def advance(self, us: int) -> None:
+        self.now_us += us
+        self.drive()
+
+    def complete(self, output: Any, document: bytes | None = None) -> None:
+        """Let the activity it waits for succeed."""
+        wait = self.waiting_activity()
+        self._record(activity_completed(wait, self.now_us, dump_json(output), document))
+        self._append()
+        self.drive()
+
+    def fail(self, kind: str, message: str = "", *, final: bool = False) -> None:
+        """Let the activity it waits for fail."""
+        failure = AttemptFailed(ev.ErrorInfo(kind, message), final)
+        self._record(activity_failed(self.waiting_activity(), self.now_us, failure, self.now_us, 0.0))
+        self._append()
+        self.drive()
+
+    def suspend(self) -> None:
+        """Let it leave memory, as the runtime does with a body that has waited for long."""
+        match self.wait:
+            case WaitActivity(not_before_us=deadline_us):
+                suspended = ev.WorkflowSuspended(deadline_us, retry=True)
+            case WaitSleep(deadline_us=deadline_us):
+                suspended = ev.WorkflowSuspended(deadline_us)
+            case WaitListen(step=step, deadline_us=deadline_us):
+                suspended = ev.WorkflowSuspended(deadline_us, tuple(sorted(step.decoders)))
+            case None:
+                raise AssertionError("it waits for nothing")
+        self._record(suspended)
+        self._append()
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the body out of memory; nothing is recorded."""
+        self.up = False
+        self.close()
+
+    def close(self) -> None:
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
+            self.complaints += run.complaints
+
+    def crash(self, body: Body | None = None) -> None:
+        """Lose everything but the events; read them back. ``body``: the code of the process that comes next."""
+        if body is not None:
+            self.body = body
+        self.close()
+        self._batch.clear()
+        self.state = WorkflowState(WORKFLOW_ID)
+        self.events.clear()
+        for line in self.lines:
+            event = decode(line)
+            self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+            self.events.append(event.data)
+
+    def restart(self, body: Body | None = None) -> None:
+        """Crash, and come back."""
+        self.crash(body)
+        self.up = True
+        self.drive()
+
+    # --- what it does -------------------------------------------------------------------------------------------------
+
+    @property
+    def wait(self) -> Wait | None:
+        return None if self.run is None else self.run.wait
+
+    @property
+    def status(self) -> str:
+        return self.state.summary.status
+
+    def waiting_activity(self) -> WaitActivity:
+        wait = self.wait
+        assert isinstance(wait, WaitActivity), f"it waits for no activity but for {wait!r}"
+        return wait
+
+    def drive(self) -> None:
+        """Resume the body until it waits for something outside of it, or has ended."""
+        while self.up and self.status in ("running", "sleeping"):
+            run = self.run
+            if run is None:
+                run = self._start()
+            else:
+                run.advance(self.now_us)
+            if run.end is not None:
+                self._finish(run.end)
+            if not self._batch:
+                return
+            self._append()
+
+    def _start(self) -> Run:
+        self.run = run = Run(self.state, self._record)
+        run.start(lambda: self.body(WorkflowContext(run)), self.now_us)
+        return run
+
+    def _finish(self, end: Returned | Died) -> None:
+        match end:
+            case Returned(value):
+                if self.state.queue:
+                    self._record(ev.SignalDiscarded(tuple(self.state.queue)))
+                self._record(ev.WorkflowCompleted(dump_json(value), self.state.document))
+            case Died(error):
+                self._record(ev.WorkflowFailed(error))
+        self.close()
+
+    def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
+        events, reply = decide(self.state if self.events else None, command)
+        for data in events:
+            self._record(data)
+        self._append()
+        self.drive()
+        return reply
+
+    def _record(self, data: ev.EventData) -> None:
+        seq = self.state.summary.seq + 1
+        self._batch.append((self._envelope.encode(seq, self.now_us, data), data))
+        self.state.apply(seq, self.now_us, data, "ray", "w1")
+
+    def _append(self) -> None:
+        """One append: all of it, or (a crash) nothing."""
+        if self._batch:
+            self.before_append(self)
+        for line, data in self._batch:
+            self.lines.append(line)
+            self.events.append(data)
+        self._batch.clear()
