@@ -38,7 +38,7 @@ from gasoline_es.errors import (
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, fold, too_large
+from gasoline_es.runtime.partition import LINE_BYTES_SPARE, fold, history, too_large
 from gasoline_es.signals import Signal, signal_codec
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
@@ -289,9 +289,8 @@ class Client:
         self._outside("history")
         index = self._index(workflow_id)
         await self._summary(index, workflow_id)
-        offsets = (await self._node.views(index)).offsets(workflow_id)
-        records = self._node.log.read_at(self._node.topics.events, index, offsets)
-        return [decode(record.value) for record in records if record.value is not None]
+        views = await self._node.views(index)
+        return history(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     async def list(
         self,
@@ -362,9 +361,10 @@ class Client:
             node.unwatch(workflow_id, watch)
 
     async def _recorded_output(self, index: int, workflow_id: str) -> bytes:
-        offsets = (await self._node.views(index)).offsets(workflow_id)
+        views = await self._node.views(index)
+        offsets, places = views.offsets(workflow_id)[-1:], views.places(workflow_id)[-1:]
         # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
-        (last,) = self._node.log.read_at(self._node.topics.events, index, offsets[-1:])
+        (last,) = self._node.log.read_at(self._node.topics.events, index, offsets, places)
         if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
             return data.output
         state = await self._state(index, workflow_id)
@@ -405,8 +405,8 @@ class Client:
         return summary
 
     async def _state(self, index: int, workflow_id: str) -> WorkflowState:
-        offsets = (await self._node.views(index)).offsets(workflow_id)
-        return fold(workflow_id, self._node.log, self._node.topics.events, index, offsets)
+        views = await self._node.views(index)
+        return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:
         waiting = summary.waiting

@@ -31,11 +31,19 @@ class PartitionViews:
         self._queues = SignalQueues()
 
     def apply(
-        self, offset: int, workflow_id: str, seq: int, time_us: int, data: EventData, ray_id: str, worker: str
+        self,
+        offset: int,
+        place: int,
+        workflow_id: str,
+        seq: int,
+        time_us: int,
+        data: EventData,
+        ray_id: str,
+        worker: str,
     ) -> None:
-        """Fold the event at ``offset``."""
+        """Fold the event at ``offset``, whose record lies at ``place``."""
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
-        self._history.apply(workflow_id, offset)
+        self._history.apply(workflow_id, offset, place)
         self._queues.apply(workflow_id, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
@@ -50,7 +58,14 @@ class PartitionViews:
             if record.value is not None and record.offset is not None:
                 event = decode(record.value)
                 self.apply(
-                    record.offset, event.workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker
+                    record.offset,
+                    record.place,
+                    event.workflow_id,
+                    event.seq,
+                    event.time_us,
+                    event.data,
+                    event.ray_id,
+                    event.worker,
                 )
 
     def summary(self, workflow_id: str) -> Summary | None:
@@ -63,6 +78,10 @@ class PartitionViews:
     def offsets(self, workflow_id: str) -> Sequence[int]:
         """Return the offsets of a workflow's events, ascending."""
         return self._history.offsets(workflow_id)
+
+    def places(self, workflow_id: str) -> Sequence[int]:
+        """Return where the records of a workflow's events lie, one for each offset."""
+        return self._history.places(workflow_id)
 
     def running(self) -> list[str]:
         """Return the ids of the workflows that are to run now."""

@@ -15,9 +15,18 @@ class Views(Protocol):
     next_offset: int
 
     def apply(
-        self, offset: int, workflow_id: str, seq: int, time_us: int, data: EventData, ray_id: str, worker: str, /
+        self,
+        offset: int,
+        place: int,
+        workflow_id: str,
+        seq: int,
+        time_us: int,
+        data: EventData,
+        ray_id: str,
+        worker: str,
+        /,
     ) -> None:
-        """Fold the event at ``offset``."""
+        """Fold the event at ``offset``, whose record lies at ``place``."""
 
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
@@ -27,6 +36,8 @@ class Views(Protocol):
     def summaries(self) -> Iterator[Summary]: ...
 
     def offsets(self, workflow_id: str, /) -> Sequence[int]: ...
+
+    def places(self, workflow_id: str, /) -> Sequence[int]: ...
 
     def running(self) -> list[str]: ...
 

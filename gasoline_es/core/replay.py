@@ -117,7 +117,9 @@ class Run:
     def made(self, step: Step) -> None:
         """Note a step the body made, to find the ones it never awaits; refuse it if the body was closed."""
         if not self._driving:
-            raise self._refused_outside(step)
+            if not getattr(self._coroutine, "cr_running", False):
+                raise self._refused_outside(step)
+            self.closed = True  # Python closes it, because this run was dropped (at exit, say)
         if self.closed:
             self._refuse_closed(step)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -93,12 +93,11 @@ class Partition:
         live = self.lives.get(workflow_id)
         if live is not None:
             return live
-        offsets = self.views.offsets(workflow_id)
-        if not offsets:
-            return None
-        state = fold(workflow_id, self._log, self._topics.events, self.index, offsets)
         summary = self.views.summary(workflow_id)
-        if summary is None or summary.seq != state.summary.seq:
+        if summary is None:
+            return None
+        state = fold(workflow_id, self._log, self._topics.events, self.index, self.views)
+        if summary.seq != state.summary.seq:
             raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary}")
         live = self.lives[workflow_id] = Live(state, self._envelope(state))
         return live
@@ -278,10 +277,10 @@ class Partition:
         events = batch.events
         if events:
             offset = outcome.offsets[self._topics.events]
-            apply, worker = self.views.apply, self._worker
+            place, apply, worker = outcome.place, self.views.apply, self._worker
             for live, seq, time_us, data in events:
                 summary = live.state.summary
-                apply(offset, summary.id, seq, time_us, data, summary.ray_id, worker)
+                apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 live.durable_seq = seq
                 offset += 1
         for done in batch.done:
@@ -344,12 +343,16 @@ class Partition:
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
 
 
-def fold(workflow_id: str, log: Log, topic: str, partition: int, offsets: Any) -> WorkflowState:
-    """Read a workflow's history at these offsets and fold it. Raises: LogError where the log does not hold it."""
+def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:
+    """Read a workflow's events where the views say they are. Raises: LogError where the log does not hold them."""
+    records = log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
+    return [decode(record.value) for record in records if record.value is not None]
+
+
+def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
+    """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
     state = WorkflowState(workflow_id)
-    for record in log.read_at(topic, partition, offsets):
-        assert record.value is not None
-        event = decode(record.value)
+    for event in history(workflow_id, log, topic, partition, views):
         state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
     return state
 
