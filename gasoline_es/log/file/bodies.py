@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, cast
 
@@ -52,9 +53,22 @@ _set_key = cast(Any, Record).key.__set__
 _set_value = cast(Any, Record).value.__set__
 _set_time = cast(Any, Record).time_us.__set__
 _set_headers = cast(Any, Record).headers.__set__
+_set_place = cast(Any, Record).place.__set__
+
+_POSITION_BITS: Final = 40
 
 
-def decode_records(body: Body, line: int, group: Group, first: int, stop: int) -> list[Record]:
+def pack_place(segment: int, position: int) -> int:
+    """Return a record's place: its segment, and the byte where its batch starts."""
+    return segment << _POSITION_BITS | position
+
+
+def unpack_place(place: int) -> tuple[int, int]:
+    """Return a place's segment and the byte where its batch starts."""
+    return place >> _POSITION_BITS, place & (1 << _POSITION_BITS) - 1
+
+
+def decode_records(body: Body, line: int, group: Group, first: int, stop: int, place: int = 0) -> list[Record]:
     """Return the records ``first <= index < stop`` of a group that starts at line ``line`` of its section.
 
     Lines as this library writes them are sliced: their digest is checked, so where the members are is known. Anything else
@@ -89,7 +103,7 @@ def decode_records(body: Body, line: int, group: Group, first: int, stop: int) -
             time_end = -1
             time_us = 0
         if time_end < 0 or data[key_start - 8 : key_start] != b',"key":"' or b"\\" in key:
-            records.append(_parse_record(data[start:end], topic, partition, at))
+            records.append(replace(_parse_record(data[start:end], topic, partition, at), place=place))
             continue
         value = data[time_end + 9 : end - 1]
         record = _new(Record)
@@ -100,6 +114,7 @@ def decode_records(body: Body, line: int, group: Group, first: int, stop: int) -
         _set_value(record, None if value == b"null" else value)
         _set_time(record, time_us)
         _set_headers(record, None)
+        _set_place(record, place)
         records.append(record)
     return records
 

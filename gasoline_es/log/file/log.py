@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace, PartitionOwned
+from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.drafts import Draft, encode_draft
@@ -132,7 +133,7 @@ class FileLog(Log):
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
         self._catalog.verify = False
         self._catalog.writes_indexes = True
-        self._catalog.write_indexes()
+        self._catalog.indexes.write()
         self._observer.sweep(self._disk)
         self._beat()
 
@@ -195,9 +196,9 @@ class FileLog(Log):
             return [error] * len(written)
         with self._lock:
             assert writer.last is not None
-            return [self._outcome(draft, writer.last) for draft in written]
+            return [self._outcome(draft, writer.last, writer.last_position) for draft in written]
 
-    def _outcome(self, draft: Draft, place: Place) -> Outcome:
+    def _outcome(self, draft: Draft, place: Place, position: int) -> Outcome:
         if draft.epoch is None:
             return Appended({})
         if draft.begin is not None:
@@ -220,7 +221,7 @@ class FileLog(Log):
             del self._owned[draft.partition]
         assert self._writer is not None
         firsts = {topic: Offset(first) for topic, first in draft.firsts.items()}
-        return Appended(firsts, pack_place(place.segment, self._writer.last_position))
+        return Appended(firsts, pack_place(place.segment, position))
 
     def _refused(self, draft: Draft) -> Outcome | None:
         if draft.epoch is None or draft.begin is not None:
@@ -313,7 +314,9 @@ class FileLog(Log):
         holder = self._epochs.holder(self.namespace, partition, epoch)
         if holder is None or holder.incarnation == self.incarnation:
             return
-        if self._catalog.released(self.namespace, partition, epoch) or not self._observer.alive(holder.incarnation):
+        if self._catalog.begins.released(self.namespace, partition, epoch) or not self._observer.alive(
+            holder.incarnation
+        ):
             return
         if self._observer.silent(holder.incarnation):
             return
@@ -358,7 +361,7 @@ class FileLog(Log):
                 incarnation=holder.incarnation,
                 alive=self._observer.alive(holder.incarnation) and not self._observer.silent(holder.incarnation),
                 mine=owned is not None and owned.epoch == epoch,
-                released=self._catalog.released(self.namespace, partition, epoch),
+                released=self._catalog.begins.released(self.namespace, partition, epoch),
                 host=holder.host,
                 pid=holder.pid,
             )
@@ -440,7 +443,7 @@ class FileLog(Log):
                 url=self.url,
                 log_id=self.log_id,
                 namespaces=self._namespaces if manifest is None else manifest.namespaces,
-                segments=[self._catalog.describe(segment) for segment in segments],
+                segments=[self._catalog.files.describe(segment) for segment in segments],
                 owners=owners,
                 torn=torn,
             )

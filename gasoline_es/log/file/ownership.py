@@ -60,6 +60,7 @@ class Ownership:
         self._observer: Final = observer
         self._readonly: Final = readonly
         self._views: dict[tuple[str, int], View] = {}
+        self._over: set[str] = set()
         self.acked: dict[tuple[str, int], Acked] = {}
         """What this handle itself was told to count, as an owner: good for ever, even if nobody has read it yet."""
 
@@ -74,13 +75,13 @@ class Ownership:
         top = self._epochs.highest(namespace, partition)
         if top == 0:
             return view
-        if self._catalog.begun(namespace, partition, top) is None and top > view.epoch:
+        if self._catalog.begins.begun(namespace, partition, top) is None and top > view.epoch:
             self._catalog.refresh()
             top = self._epochs.highest(namespace, partition)
         counted = self._settled(namespace, partition, top)
         view.undecided = counted is None
         if counted is not None and counted >= view.epoch:
-            ends = self._catalog.ends(namespace, partition, counted)
+            ends = self._catalog.begins.ends(namespace, partition, counted)
             self._count(view, namespace, partition, counted, None, ends)
         elif counted is None and (acked := self.acked.get(key)) is not None:
             seen = view.limits.get(acked.epoch, _NOWHERE)
@@ -90,10 +91,10 @@ class Ownership:
 
     def _settled(self, namespace: str, partition: int, top: int) -> int | None:
         """Return the newest epoch whose published sections count for good; None while a taker may decide otherwise."""
-        if self._catalog.begun(namespace, partition, top) is not None:
+        if self._catalog.begins.begun(namespace, partition, top) is not None:
             return top
         for epoch in range(top, 0, -1):
-            if self._catalog.begun(namespace, partition, epoch) is not None:
+            if self._catalog.begins.begun(namespace, partition, epoch) is not None:
                 # Whoever takes over from here on reads no less than what is published now.
                 return epoch if self._epochs.highest(namespace, partition) == top else None
             holder = self._epochs.holder(namespace, partition, epoch)
@@ -103,11 +104,16 @@ class Ownership:
 
     def _finished(self, incarnation: str) -> bool:
         """Return whether the incarnation is dead and all it ever wrote has been taken in."""
+        if incarnation in self._over:
+            return True
         if self._observer.alive(incarnation):
             return False
+        # Found dead first, then everything is read once more: before that, its last segment may have been missed.
+        self._catalog.refresh(liveness=True)
         if not self._catalog.complete(incarnation):
-            self._catalog.refresh(liveness=True)
-        return self._catalog.complete(incarnation)
+            return False
+        self._over.add(incarnation)
+        return True
 
     def _count(
         self,
@@ -120,7 +126,7 @@ class Ownership:
     ) -> None:
         """Let the view count the epoch up to ``limit``; None: up to its writer's published end."""
         catalog = self._catalog
-        begun = catalog.begun(namespace, partition, epoch)
+        begun = catalog.begins.begun(namespace, partition, epoch)
         assert begun is not None
         if view.epoch != epoch or not view.links:
             view.links = self._chain(namespace, partition, epoch)
@@ -141,7 +147,7 @@ class Ownership:
         limit: Place | None = None
         while epoch > 0:
             holder = self._epochs.holder(namespace, partition, epoch)
-            begun = self._catalog.begun(namespace, partition, epoch)
+            begun = self._catalog.begins.begun(namespace, partition, epoch)
             if holder is None or begun is None:
                 # Its segment is damaged or gone: show what can be read below; `broken` stops whoever passes here.
                 epoch, limit = epoch - 1, None
@@ -174,9 +180,9 @@ class Ownership:
         """Return the begin that a taker of ``epoch`` writes: it settles everything below, as published right now."""
         for below in range(epoch - 1, 0, -1):
             holder = self._epochs.holder(namespace, partition, below)
-            begun = self._catalog.begun(namespace, partition, below)
+            begun = self._catalog.begins.begun(namespace, partition, below)
             if holder is None or begun is None:
                 continue
             place = self._catalog.last_place[holder.incarnation]
-            return Begin(After(below, place), dict(self._catalog.ends(namespace, partition, below)))
+            return Begin(After(below, place), dict(self._catalog.begins.ends(namespace, partition, below)))
         return Begin(None, {})

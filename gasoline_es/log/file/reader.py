@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from gasoline_es.errors import LogCorrupt, LogError
-from gasoline_es.log.file.bodies import Body, decode_records
-from gasoline_es.log.file.catalog import Catalog, Segment
-from gasoline_es.log.file.lines import BatchHeader
+from gasoline_es.log.file.bodies import Body, decode_records, pack_place, unpack_place
+from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.lines import BatchHeader, Place
 from gasoline_es.log.file.ownership import Link, Ownership
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
+from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.port import Offset, Record
 
 
@@ -20,6 +21,7 @@ class Reader:
 
     def __init__(self, catalog: Catalog, ownership: Ownership, lock: AbstractContextManager[Any]) -> None:
         self._catalog: Final = catalog
+        self._files: Final = catalog.files
         self._ownership: Final = ownership
         self._lock: Final = lock
 
@@ -82,19 +84,19 @@ class Reader:
                 raise segment.damage
             last = link.limit.batch if segment.number == link.limit.segment else None
             with self._lock:
-                places = self._catalog.index(segment).runs.get((topic, partition, link.epoch))
+                places = self._catalog.indexes.of(segment).runs.get((topic, partition, link.epoch))
                 position = None if places is None else places.at(start)
                 end = segment.position
             if position is not None:
-                with self._catalog.reading(segment, end) as window:
+                with self._files.reading(segment, end) as window:
                     scan = BatchScan(window, position, None, None)
                     try:
                         for header in scan.headers(end):
                             if last is not None and header.number > last:
                                 break
-                            yield _records(window, header, topic, partition, link.epoch, start, stop)
+                            yield _records(window, segment, header, topic, partition, link.epoch, start, stop)
                     except Damage as damage:
-                        raise self._catalog.corrupt_error(segment, damage) from damage
+                        raise self._files.corrupt_error(segment, damage) from damage
             if segment.damage is not None and (last is None or last > segment.batch):
                 raise segment.damage
 
@@ -113,10 +115,23 @@ class Reader:
                 }
             return [self._catalog.segments[number] for number in sorted(numbers)]
 
-    def read_at(self, topic: str, partition: int, offsets: Sequence[int]) -> list[Record]:
+    def read_at(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
+    ) -> list[Record]:
         """Return the records at these ascending offsets. Raises: LogError if one is not there."""
-        found: list[Record] = []
-        wanted = list(offsets)
+        found = {} if places is None else self._read_places(topic, partition, offsets, places)
+        self._search(topic, partition, [offset for offset in offsets if offset not in found], found)
+        missing = [offset for offset in offsets if offset not in found]
+        if missing:
+            raise LogError(
+                f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
+                topic=topic,
+                partition=partition,
+                offsets=missing,
+            )
+        return [found[offset] for offset in offsets]
+
+    def _search(self, topic: str, partition: int, wanted: Sequence[int], found: dict[int, Record]) -> None:
         index = 0
         while index < len(wanted):
             # Neighbours are read in one go; a gap is looked up by the index.
@@ -124,26 +139,70 @@ class Reader:
             while last + 1 < len(wanted) and wanted[last + 1] - wanted[last] <= 64:
                 last += 1
             run = set(wanted[index : last + 1])
-            found.extend(
-                record
-                for record in self.read(topic, partition, wanted[index], wanted[last] + 1)
-                if record.offset in run
-            )
+            for record in self.read(topic, partition, wanted[index], wanted[last] + 1):
+                if record.offset in run:
+                    found[record.offset] = record
             index = last + 1
-        if len(found) != len(wanted):
-            missing = sorted(set(wanted) - {record.offset for record in found})
-            raise LogError(
-                f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
-                topic=topic,
-                partition=partition,
-                offsets=missing,
-            )
+
+    def _read_places(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int]
+    ) -> dict[int, Record]:
+        """Return what is where it was said to be; the rest has to be searched."""
+        found: dict[int, Record] = {}
+        by_place: dict[int, list[int]] = {}
+        for offset, place in zip(offsets, places, strict=True):
+            by_place.setdefault(place, []).append(offset)
+        for place, wanted in by_place.items():
+            number, position = unpack_place(place)
+            with self._lock:
+                segment = self._catalog.segments.get(number)
+            if segment is None or segment.header is None or not segment.header.bytes <= position < segment.position:
+                continue
+            with self._files.reading(segment, segment.position) as window:
+                try:
+                    header = BatchScan(window, position, None, None).next(segment.position)
+                    if header is not None:
+                        self._take(segment, window, header, topic, partition, set(wanted), found)
+                except Damage:
+                    continue  # no batch starts there; or one that is damaged, which the search then says
         return found
+
+    def _take(
+        self,
+        segment: Segment,
+        window: Window,
+        header: BatchHeader,
+        topic: str,
+        partition: int,
+        wanted: set[int],
+        found: dict[int, Record],
+    ) -> None:
+        assert segment.header is not None
+        namespace = _namespace(topic)
+        if segment.header.namespace != namespace:
+            return
+        for section in header.sections:
+            if section.partition == partition and section.epoch is not None:
+                with self._lock:
+                    place = Place(segment.number, header.number)
+                    counts = self._ownership.counts(namespace, partition, section.epoch, place)
+                if counts:
+                    low, high = min(wanted), max(wanted) + 1
+                    records = _records(window, segment, header, topic, partition, section.epoch, low, high)
+                    found.update({r.offset: r for r in records if r.offset is not None and r.offset in wanted})
 
 
 def _records(
-    window: Window, header: BatchHeader, topic: str, partition: int, epoch: int, start: int, stop: int
+    window: Window,
+    segment: Segment,
+    header: BatchHeader,
+    topic: str,
+    partition: int,
+    epoch: int,
+    start: int,
+    stop: int,
 ) -> list[Record]:
+    place = pack_place(segment.number, header.position)
     records: list[Record] = []
     position = header.body
     for section in header.sections:
@@ -157,7 +216,7 @@ def _records(
                     if first < last:
                         if body is None:
                             body = read_section(window, header, section, position)
-                        records += decode_records(body, at, group, first, last)
+                        records += decode_records(body, at, group, first, last, place)
                 at += group.size
         position += section.bytes
     return records

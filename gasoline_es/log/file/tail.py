@@ -18,10 +18,11 @@ from typing import Any, Final, cast
 
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.bodies import Body, decode_records
-from gasoline_es.log.file.catalog import Catalog, Segment
+from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
+from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.port import Position, Record, Tail
 
 _PENDING_MAX: Final = 4096
@@ -135,7 +136,7 @@ class FileTail(Tail):
         """Take what one segment has. False: it holds records that are undecided, or did not fit any more."""
         cursor = self._cursors[segment.number]
         if cursor.behind or cursor.pending:
-            with self._catalog.reading(segment, segment.position) as window:
+            with self._catalog.files.reading(segment, segment.position) as window:
                 for header in self._ahead(segment, cursor):
                     if not self._take(segment, header, cursor, window, records, max_records):
                         return False
@@ -153,10 +154,10 @@ class FileTail(Tail):
         if not cursor.behind:
             yield from list(cursor.pending)
             return
-        places = self._catalog.index(segment).tails.get(self._key)
+        places = self._catalog.indexes.of(segment).tails.get(self._key)
         if places is None:
             return
-        for header in self._catalog.headers(segment, places.at(cursor.batch), segment.position):
+        for header in self._catalog.files.headers(segment, places.at(cursor.batch), segment.position):
             if header.number >= cursor.batch:
                 yield header
 
@@ -184,7 +185,7 @@ class FileTail(Tail):
                     try:
                         body = read_section(window, header, section, position)
                     except Damage as damage:
-                        raise self._catalog.corrupt_error(segment, damage) from damage
+                        raise self._catalog.files.corrupt_error(segment, damage) from damage
                     if not self._take_section(section, body, passed, cursor, records, max_records):
                         return False
             passed += count

@@ -17,7 +17,7 @@ def verify_segments(catalog: Catalog, segments: Sequence[Segment]) -> Iterator[P
         damage: LogCorrupt | None = segment.damage
         if damage is not None:
             yield Problem(segment.number, damage.position, damage.reason)
-        yield catalog.describe(segment)
+        yield catalog.files.describe(segment)
 
 
 def _verify_published(catalog: Catalog, segment: Segment) -> Iterator[Problem]:
@@ -25,7 +25,7 @@ def _verify_published(catalog: Catalog, segment: Segment) -> Iterator[Problem]:
     if header is None:
         return
     batch = 0 if header.follows is None else header.follows.batch
-    with catalog.reading(segment, segment.position) as window:
+    with catalog.files.reading(segment, segment.position) as window:
         scan = BatchScan(window, header.bytes, batch, header.digest)
         while True:
             try:

@@ -15,14 +15,10 @@ from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
 from gasoline_es.log.file.lines import Place, SegmentHeader, encode_segment_header
+from gasoline_es.log.file.segments import segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def segment_path(directory: str, number: int) -> str:
-    """Return a segment's path without its suffix."""
-    return f"{directory}/segments/{number:010d}"
 
 
 @dataclass(slots=True)

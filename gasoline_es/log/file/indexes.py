@@ -1,0 +1,93 @@
+"""The indexes of complete segments: stored beside them, and a few kept in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Final
+
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.index import SegmentIndex, decode_index, encode_index
+from gasoline_es.log.file.segments import Segment, SegmentFiles
+
+_INDEXES_MAX: Final = 64
+_logger = logging.getLogger("gasoline_es.log")
+
+
+class Indexes:
+    """Finds a segment's index: in the segment while it grows, in the cache, in its file, or by walking the headers again."""
+
+    def __init__(self, files: SegmentFiles, disk: Disk) -> None:
+        self._files: Final = files
+        self._disk: Final = disk
+        self._cached: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._unwritten: list[tuple[Segment, SegmentIndex]] = []
+
+    def finished(self, segment: Segment, index: SegmentIndex, *, store: bool) -> None:
+        """Take over the index of a segment that is complete, and report its torn bytes.
+
+        That is said once in the log's life where the index is stored, which remembers it.
+        """
+        self._cache(segment.number, index)
+        if segment.damage is not None:
+            return
+        index.torn = segment.torn
+        if self._disk.exists(segment.path + ".index"):
+            return
+        if segment.torn:
+            _logger.warning(
+                "torn bytes at the end of a segment are ignored",
+                extra={"segment": segment.number, "position": segment.position, "bytes": segment.torn},
+            )
+        if store:
+            self._unwritten.append((segment, index))
+
+    def stored(self, segment: Segment) -> SegmentIndex | None:
+        """Return the index from its file, None if there is no whole one."""
+        try:
+            return decode_index(segment.number, self._disk.read_file(segment.path + ".index"))
+        except (FileNotFoundError, LookupError, TypeError, ValueError):
+            return None
+
+    def _cache(self, number: int, index: SegmentIndex) -> None:
+        self._cached[number] = index
+        self._cached.move_to_end(number)
+        while len(self._cached) > _INDEXES_MAX:
+            self._cached.popitem(last=False)
+
+    def of(self, segment: Segment) -> SegmentIndex:
+        """Return a segment's index, from its file or by walking its headers again if it has left the cache."""
+        if segment.index is not None:
+            return segment.index
+        index = self._cached.get(segment.number)
+        if index is None:
+            index = self.stored(segment)
+            if index is None or index.position != segment.position:
+                index = self._rebuild(segment)
+        self._cache(segment.number, index)
+        return index
+
+    def _rebuild(self, segment: Segment) -> SegmentIndex:
+        index = SegmentIndex(torn=segment.torn)
+        if segment.header is not None:
+            for header in self._files.headers(segment, segment.header.bytes, segment.position):
+                index.add(header)
+        return index
+
+    def write(self) -> None:
+        """Store the indexes of segments that were completed since the last call. They only save time: errors are no matter."""
+        unwritten, self._unwritten = self._unwritten, []
+        for segment, index in unwritten:
+            try:
+                beside = f"{segment.path}.index.tmp"
+                self._disk.unlink(beside)
+                fd = self._disk.create(beside)
+                try:
+                    self._disk.write(fd, encode_index(segment.number, index), 0)
+                finally:
+                    self._disk.close(fd)
+                self._disk.rename(beside, segment.path + ".index")
+            except OSError as error:
+                _logger.warning(
+                    "a segment's index was not stored", extra={"segment": segment.number, "error": str(error)}
+                )

@@ -1,0 +1,140 @@
+"""One segment as a handle knows it, and the calls that read its files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from gasoline_es.errors import LogCorrupt
+from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.end import END_BYTES, PublishedEnd, decode_end
+from gasoline_es.log.file.index import SegmentIndex
+from gasoline_es.log.file.lines import BatchHeader, SegmentHeader
+from gasoline_es.log.file.scan import BatchScan, Damage, Window
+from gasoline_es.log.port import SegmentInfo
+
+
+def segment_path(directory: str, number: int) -> str:
+    """Return a segment's path without its suffix."""
+    return f"{directory}/segments/{number:010d}"
+
+
+@dataclass(slots=True)
+class Segment:
+    """What is known of one segment. ``position``, ``batch``: the end of what was read and is published."""
+
+    number: int
+    path: str
+    header: SegmentHeader | None = None
+    writer: str = ""
+    position: int = 0
+    batch: int = 0
+    batches: int = 0
+    records: int = 0
+    digest: str | None = None
+    finished: bool = False
+    """Nothing will be published here any more."""
+    damage: LogCorrupt | None = None
+    torn: int = 0
+    batch_max: int | None = None
+    """The last batch that counts, as the writer's next segment says."""
+    index: SegmentIndex | None = None
+    """Kept here while the segment grows; afterwards in a small cache."""
+    fd: int = -1
+    end_fd: int = -1
+    end_bytes: bytes = b""
+    end: PublishedEnd | None = None
+
+
+class SegmentFiles:
+    """Reads the files of segments. Reading published bytes needs no lock: they never change."""
+
+    def __init__(self, directory: str, disk: Disk) -> None:
+        self._directory: Final = directory
+        self._disk: Final = disk
+
+    def read_end(self, segment: Segment) -> None:
+        """Read the published end of another handle's segment."""
+        if segment.end_fd < 0:
+            try:
+                segment.end_fd = self._disk.open(segment.path + ".end")
+            except FileNotFoundError:
+                return
+        try:
+            self._decode_end(segment)
+        finally:
+            if segment.header is None:
+                # A number lost to a power loss is used again, with another file of this name.
+                self._disk.close(segment.end_fd)
+                segment.end_fd = -1
+
+    def _decode_end(self, segment: Segment) -> None:
+        for _ in range(100):
+            data = self._disk.read(segment.end_fd, END_BYTES, 0)
+            if data == segment.end_bytes:
+                return
+            end = decode_end(data)
+            if end is not None and end.segment == segment.number:
+                segment.end, segment.end_bytes = end, data
+                if segment.header is None:
+                    segment.writer = end.writer
+                return
+            # Read while it was being rewritten; or never whole, which then promises nothing.
+
+    def headers(self, segment: Segment, position: int, end: int) -> Iterator[BatchHeader]:
+        """Yield the batch headers from ``position`` (a batch's first byte) up to ``end``. Raises: LogCorrupt."""
+        with self.reading(segment, end) as window:
+            try:
+                yield from BatchScan(window, position, None, None).headers(end)
+            except Damage as damage:
+                raise self.corrupt_error(segment, damage) from damage
+
+    @contextmanager
+    def reading(self, segment: Segment, end: int) -> Generator[Window]:
+        """Open a segment for reading published bytes, those before ``end``."""
+        fd = self._disk.open(segment.path + ".jsonl")
+        try:
+            yield Window(self._disk, fd, end)
+        finally:
+            self._disk.close(fd)
+
+    def corrupt_error(self, segment: Segment, damage: Damage) -> LogCorrupt:
+        """Return the error that names where a segment is damaged."""
+        return LogCorrupt(
+            f"segment {segment.number} of the log in {self._directory} is damaged at byte {damage.position}: "
+            f"{damage.reason}. Nothing was changed; it can still be opened for reading",
+            segment=segment.number,
+            position=damage.position,
+            reason=damage.reason,
+        )
+
+    def describe(self, segment: Segment) -> SegmentInfo:
+        """Return what ``log info`` shows of a segment."""
+        try:
+            with self.reading(segment, 0) as window:
+                size = window.size()
+        except FileNotFoundError:
+            size = 0
+        return SegmentInfo(
+            number=segment.number,
+            writer=segment.writer,
+            bytes=size,
+            batches=segment.batches,
+            records=segment.records,
+            closed=segment.finished,
+        )
+
+    def open(self, segment: Segment) -> int:
+        """Return a descriptor of a segment that is kept open while the segment grows."""
+        if segment.fd < 0:
+            segment.fd = self._disk.open(segment.path + ".jsonl")
+        return segment.fd
+
+    def close(self, segment: Segment) -> None:
+        """Let go of a segment's descriptors."""
+        for fd in (segment.fd, segment.end_fd):
+            if fd >= 0:
+                self._disk.close(fd)
+        segment.fd = segment.end_fd = -1
