@@ -130,6 +130,27 @@ class LogContract:
             log.read_at(EVENTS, 0, [5, 200])
         await log.close()
 
+    async def test_a_place_saves_a_search_and_a_wrong_one_costs_one(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        places: list[int] = []
+        for start in range(0, 30, 3):
+            outcome = await put(log, owned.epoch, *[event(i) for i in range(start, start + 3)])
+            assert isinstance(outcome, Appended)
+            places += [outcome.place] * 3
+        assert [record.place for record in log.read(EVENTS, 0)] == places
+        wanted = [0, 4, 5, 17, 29]
+        for told in (
+            [places[i] for i in wanted],
+            [0] * 5,
+            [places[29]] * 5,
+            [2**62 + 7, 1, *[places[i] + 1 for i in wanted[2:]]],
+        ):
+            assert numbers(log.read_at(EVENTS, 0, wanted, told)) == wanted
+        with pytest.raises(LogError):
+            log.read_at(EVENTS, 0, [5, 30], [places[5], places[29]])
+        await log.close()
+
     async def test_a_section_may_write_to_several_topics_and_partitions(self, opener: Opener) -> None:
         log = await opener()
         owned = await log.acquire(2)

@@ -432,3 +432,32 @@ async def test_acquiring_twice_at_once_takes_one_epoch(tmp_path: Path) -> None:
     first, second = await asyncio.gather(log.acquire(0), log.acquire(0))
     assert first == second
     await log.close()
+
+
+async def test_what_a_writer_published_just_before_it_died_is_found_in_a_segment_made_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§4.1: dead is looked at first, and the segments are listed after that."""
+    scene = Scene(tmp_path)
+    a, _ = await scene.open(segment_bytes_max=900)
+    owned = await a.acquire(0)
+    await put(a, owned.epoch, event(1))
+    b, _ = await scene.open()
+    assert numbers(b.read(EVENTS, 0)) == [1]
+    alive = b._observer.alive
+    last_words = [2, 3, 4, 5]
+
+    def dies_now(name: str) -> bool:
+        while last_words:
+            at_once(put(a, owned.epoch, event(last_words.pop(0))))
+            if not last_words:
+                assert (tmp_path / "segments/0000000002.jsonl").exists()
+                at_once(a.crash())
+        return alive(name)
+
+    monkeypatch.setattr(b._observer, "alive", dies_now)
+    taken = await b.acquire(0)
+    assert dict(taken.ends) == {EVENTS: 5}
+    await put(b, taken.epoch, event(10))
+    assert await scene.history() == [1, 2, 3, 4, 5, 10]
+    await scene.close()
