@@ -144,8 +144,7 @@ class GuardLoop(asyncio.AbstractEventLoop):
         called = _called(frame)
         if called:
             name = called.removesuffix(".__init__").removesuffix(".__aenter__")
-            asked = f"it called asyncio.{name}"
-            instead = _CALLED.get(called) or _CALLED.get(called.partition(".")[0]) or _ASKED.get(used, _CLIENT)
+            asked, instead = f"it called asyncio.{name}", _CALLED.get(called.partition(".")[0], _CLIENT)
         else:
             asked, instead = f"it asked the event loop for `{used}`", _ASKED.get(used, _CLIENT)
         error = StepMisused(
@@ -294,7 +293,8 @@ def _called(frame: FrameType | None) -> str:
     """Name the function of asyncio that was called from elsewhere, as ``sleep`` or ``Queue.get``; "" for none."""
     name = ""
     while frame is not None and _of_asyncio(frame):
-        name = frame.f_code.co_qualname
+        if not frame.f_code.co_qualname.startswith("_") or not name:
+            name = frame.f_code.co_qualname
         frame = frame.f_back
     return name
 
