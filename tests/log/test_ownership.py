@@ -37,7 +37,8 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as stop:
-        return stop.value
+        result: T = stop.value
+        return result
     raise AssertionError("the coroutine suspended")
 
 

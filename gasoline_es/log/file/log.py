@@ -205,9 +205,9 @@ class FileLog(Log):
             next_epoch = self._epochs.path(self.namespace, draft.partition, draft.epoch + 1)
             if self._disk.exists(next_epoch):
                 return self._fenced(draft.partition, draft.epoch)
-            owned = _Owned(Epoch(draft.epoch), next_epoch, dict(draft.begin.offsets))
-            self._owned[draft.partition] = owned
-            self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
+            begun = _Owned(Epoch(draft.epoch), next_epoch, dict(draft.begin.offsets))
+            self._owned[draft.partition] = begun
+            self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, begun.ends)
             return Appended({})
         owned = self._owned.get(draft.partition)
         if owned is None or owned.epoch != draft.epoch:

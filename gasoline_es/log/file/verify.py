@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.catalog import Catalog, Segment
+from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.scan import BatchScan, Damage
+from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.port import Problem, SegmentInfo
 
 
