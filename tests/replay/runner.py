@@ -37,7 +37,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.values import dump_json
 from tests.replay import telling
 from tests.replay.code import body_of
-from tests.replay.world import Body, World
+from tests.replay.world import Body, When, World
 
 MARK = "----"
 
@@ -109,7 +109,7 @@ class Story:
         if command == "run":
             assert self._body is not None, "there is no code yet"
             self.end()
-            self._world = World(self._body, self._before_append)
+            self._world = World(self._body, self._around_append)
             self._shown = 0
             self._world.dispatch()
         else:
@@ -166,7 +166,7 @@ class Story:
         self._show_events()
         self._seen.append(f"said: {what if isinstance(what, str | Exception) else repr(what)}")
 
-    def _before_append(self, _world: World) -> None:
+    def _around_append(self, _when: When) -> None:
         self._show_events()
 
     def _show_events(self) -> None:

@@ -7,7 +7,7 @@ it goes, one append at a time. A crash (:meth:`World.crash`) folds the state ane
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
@@ -25,20 +25,22 @@ WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
 START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 
 
-class Crash(Exception):
-    """Raised by a ``World.before_append`` hook: the append does not happen, the process is gone."""
+When = Literal["before", "after"]
 
 
-def do_nothing(_world: World) -> None:
+def do_nothing(_when: When) -> None:
     """The hook of a world in which nothing goes wrong."""
 
 
 class World:
-    """``up`` is False while no worker runs: then nothing drives the body, but signals are still received."""
+    """``up`` is False while no worker runs: then nothing drives the body, but signals are still received.
 
-    def __init__(self, body: Body, before_append: Callable[[World], None] = do_nothing) -> None:
+    ``around_append`` is called before and after each append. If it raises before, nothing of the append happens.
+    """
+
+    def __init__(self, body: Body, around_append: Callable[[When], None] = do_nothing) -> None:
         self.body = body
-        self.before_append = before_append
+        self.around_append = around_append
         self.now_us = START_US
         self.lines: list[bytes] = []
         self.events: list[ev.EventData] = []
@@ -193,9 +195,11 @@ class World:
 
     def _append(self) -> None:
         """One append: all of it, or (a crash) nothing."""
-        if self._batch:
-            self.before_append(self)
+        if not self._batch:
+            return
+        self.around_append("before")
         for line, data in self._batch:
             self.lines.append(line)
             self.events.append(data)
         self._batch.clear()
+        self.around_append("after")
