@@ -462,3 +462,26 @@ async def test_what_a_writer_published_just_before_it_died_is_found_in_a_segment
     await put(b, taken.epoch, event(10))
     assert await scene.history() == [1, 2, 3, 4, 5, 10]
     await scene.close()
+
+
+async def test_an_undecided_section_holds_back_its_writers_later_segments_too(tmp_path: Path) -> None:
+    """The port: oldest first per writer, also where the writer has rolled meanwhile."""
+    scene = Scene(tmp_path)
+    a, _ = await scene.open(segment_bytes_max=1)
+    owned = await a.acquire(0)
+    b, b_disk = await scene.open()
+    c, _ = await scene.open()
+    tail = c.tail(INBOX, 1)
+    scene.freeze(a, seen_by=b)
+
+    def late() -> None:
+        assert isinstance(at_once(put(a, owned.epoch, event(100, 1, INBOX))), Fenced)
+        at_once(put(a, None, event(101, 1, INBOX)))
+        at_once(put(c, None, event(102, 1, INBOX)))
+        assert numbers(tail.poll()) == [102]
+        assert numbers(c.tail(INBOX, 1).poll()) == [102]
+
+    before(b_disk, "write", ".jsonl", late)
+    await _take_and_put(b, 10)
+    assert numbers(tail.poll()) == [101]
+    await scene.close()
