@@ -6,6 +6,7 @@ inbox otherwise. Either way the same bytes could be written: a command is data.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -93,7 +94,7 @@ def encode_request(request: Request) -> bytes:
     """Render a request as one line of JSON."""
     command = request.command
     fields: dict[str, Any] = {}
-    for name in command.__dataclass_fields__:
+    for name in (known.name for known in dataclasses.fields(command)):
         value = getattr(command, name)
         fields[name] = orjson.Fragment(value) if name in _PAYLOADS else value
     fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE

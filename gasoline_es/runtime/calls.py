@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from gasoline_es.core.commands import Dispatch, Reply, Request, SendSignal, Wake, decode_reply
@@ -27,13 +27,14 @@ class Calls:
         self._node = node
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._tail: Tail | None = None
+        self._order = asyncio.Lock()
 
     async def decide(self, command: Decidable) -> Reply:
         """Return what became of the command, once that is durable.
 
         Raises: NoOwner: nobody answered in time; the command is durable and will be decided. LogError: it is not.
         """
-        (reply,) = await self._decide_in(self._node.index_of(command.workflow_id), [command])
+        (reply,) = await self.decide_many([command])
         return reply
 
     async def decide_many(self, commands: Sequence[Decidable]) -> list[Reply]:
@@ -41,24 +42,40 @@ class Calls:
         places: dict[int, list[int]] = {}
         for place, command in enumerate(commands):
             places.setdefault(self._node.index_of(command.workflow_id), []).append(place)
-        decided = await asyncio.gather(
-            *(self._decide_in(index, [commands[place] for place in group]) for index, group in places.items())
-        )
+        groups = [(index, [commands[place] for place in group]) for index, group in places.items()]
+        begun: list[Awaitable[list[Reply]]] = []
+        # A fair lock: what a call waits for here (a partition to be taken) must not let a later one overtake it.
+        async with self._order:
+            try:
+                for index, group in groups:
+                    begun.append(await self._begin(index, group))
+            except BaseException:
+                for one in begun:
+                    asyncio.ensure_future(one).add_done_callback(_leave)
+                raise
+        answers = [self._answered(*group, one) for group, one in zip(groups, begun, strict=True)]
+        decided = [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
         replies: dict[int, Reply] = {}
-        for group, answers in zip(places.values(), decided, strict=True):
-            replies.update(zip(group, answers, strict=True))
+        for at, answered in zip(places.values(), decided, strict=True):
+            replies.update(zip(at, answered, strict=True))
         return [replies[place] for place in range(len(commands))]
 
-    async def _decide_in(self, index: int, commands: Sequence[Decidable]) -> list[Reply]:
+    async def _begin(self, index: int, commands: Sequence[Decidable]) -> Awaitable[list[Reply]]:
+        """Decide here, or send to whoever does; what is returned ends when all of it is durable."""
+        partition = await self._node.own(index)
+        if partition is None:
+            return asyncio.gather(*(self._remote(index, command) for command in commands))
+        return _decided(partition, commands)
+
+    async def _answered(
+        self, index: int, commands: Sequence[Decidable], begun: Awaitable[list[Reply]]
+    ) -> list[Reply]:
         while True:
-            partition = await self._node.own(index)
-            if partition is None:
-                return await asyncio.gather(*(self._remote(index, command) for command in commands))
             try:
-                return await _decided(partition, commands)
+                return await begun
             except Fenced:
                 # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
-                continue
+                begun = await self._begin(index, commands)
 
     async def _remote(self, index: int, command: Decidable) -> Reply:
         node = self._node
@@ -100,19 +117,24 @@ class Calls:
                 waiting.set_result(reply)
 
 
-async def _decided(partition: Partition, commands: Sequence[Decidable]) -> list[Reply]:
+def _decided(partition: Partition, commands: Sequence[Decidable]) -> asyncio.Future[list[Reply]]:
     """Decide all of them before anything else can be decided, so that one append takes them all."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+    replies = [partition.decide(command) for command in commands]
 
     def done(error: LogError | None) -> None:
         if future.done():
             return
         if error is None:
-            future.set_result(None)
+            future.set_result(replies)
         else:
             future.set_exception(error)
 
-    replies = [partition.decide(command) for command in commands]
     partition.when_durable(done)
-    await future
-    return replies
+    return future
+
+
+def _leave(future: asyncio.Future[list[Reply]]) -> None:
+    """Nobody waits for this any more: its error is not to be complained about."""
+    if not future.cancelled():
+        future.exception()
