@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gasoline_es.cli import render
 from gasoline_es.cli.escape import escape
-from gasoline_es.cli.output import Output
+from gasoline_es.cli.output import Facts, Output
 from gasoline_es.cli.reading import namespaces, reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.log.port import LogInfo, Owner
@@ -65,26 +65,23 @@ def members(contents: Contents) -> dict[str, Any]:
 
 def show(contents: Contents, output: Output) -> None:
     """Print the contents as labelled lines and two small tables."""
-    from rich.table import Table
     from rich.text import Text
 
     log, console = contents.log, output.console
-    head = Table.grid(padding=(0, 2))
-    head.add_column(style="bold", no_wrap=True)
-    head.add_column(overflow="fold")
-    head.add_row(Text("log"), Text(escape(log.url)))
-    head.add_row(Text("id"), Text(escape(log.log_id)))
+    head = Facts()
+    head.add("log", escape(log.url))
+    head.add("id", escape(log.log_id))
     for number, (namespace, partitions) in enumerate(sorted(log.namespaces.items())):
         told = f"{escape(namespace)}, {render.count(partitions, 'partition')}"
-        head.add_row(Text("" if number else "namespaces"), Text(told))
+        head.add("" if number else "namespaces", told)
     totals = [sum(column) for column in zip(*((s.bytes, s.batches, s.records) for s in log.segments), strict=True)]
     size, batches, records = totals or (0, 0, 0)
     batches_told = f"{batches:,} batch" if batches == 1 else f"{batches:,} batches"
     told = f"{len(log.segments):,}: {render.count(size, 'byte')}, {batches_told}, {render.count(records, 'record')}"
-    head.add_row(Text("segments"), Text(told))
+    head.add("segments", told)
     for number, torn in enumerate(log.torn):
-        head.add_row(Text("" if number else "torn"), Text(escape(torn), "yellow"))
-    console.print(head)
+        head.add("" if number else "torn", escape(torn), "yellow")
+    head.show(console)
     console.print()
     console.print(_owners(contents))
     if log.segments:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Signals = Mapping[str, Event]
 """A workflow's signals by id, as they were received."""
 
+# What the tree is drawn with: after a line break it would look like a line of the tree's own.
+_GUIDES = {ord(character): f"\\u{ord(character):04x}" for character in "│├└─"}
+
 BAD = "red"
 FAINT = "dim"
 
@@ -39,9 +42,9 @@ class Line:
         """Return what rich prints: long words are folded, nothing is left out."""
         from rich.text import Text
 
-        text = Text(overflow="fold").append(self.title, self.title_style)
+        text = Text(overflow="fold").append(self.title.translate(_GUIDES), self.title_style)
         if self.rest:
-            text.append("  ").append(self.rest, self.rest_style)
+            text.append("  ").append(self.rest.translate(_GUIDES), self.rest_style)
         return text
 
 

@@ -26,7 +26,8 @@ def info(context: typer.Context, json: Json = None) -> None:
 
     \b
     JSON, one object: url, log_id, namespaces {name: partitions},
-    owners [{namespace, partition, epoch, incarnation, alive, released, host, pid}],
+    owners [{namespace, partition, epoch, incarnation, alive, released, host,
+    pid}],
     segments [{number, writer, bytes, batches, records, closed}], torn [text].
     """
     from gasoline_es.cli.contents import describe, members, show
@@ -96,7 +97,8 @@ def dump(
       gasoline log dump --workflow 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
 
     \b
-    JSON keys: topic, partition, offset (null in inbox and replies), key, time, headers, value.
+    JSON keys: topic, partition, offset (null in inbox and replies), key, time,
+    headers, value.
     """
     from gasoline_es.cli.dumping import Selection, dump_log
     from gasoline_es.cli.output import Output

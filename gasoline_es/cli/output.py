@@ -56,6 +56,29 @@ def make_console(*, stderr: bool) -> Console:
     return QuietConsole(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
+class Facts:
+    """Labelled lines: a label stands in a column of its own, so that no value can look like another line."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[str, str, str]] = []
+
+    def add(self, label: str, value: str, style: str = "") -> None:
+        """Add a line. An empty label goes on with the one above."""
+        self._lines.append((label, value, style))
+
+    def show(self, console: Console) -> None:
+        """Print the lines, values that are too long folded within their column."""
+        from rich.text import Text
+
+        indent = max(len(label) for label, _, _ in self._lines) + 2
+        for label, value, style in self._lines:
+            head = Text(label.ljust(indent), "bold")
+            for part in Text(value, style).wrap(console, max(console.width - indent, 10), overflow="fold") or [Text()]:
+                part.rstrip()
+                console.print(head.append(part), overflow="fold")
+                head = Text(" " * indent)
+
+
 def fragment(raw: bytes | None) -> Any:
     """Return recorded JSON text as a value of an object to write; None is null."""
     return None if raw is None else orjson.Fragment(raw)

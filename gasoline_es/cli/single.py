@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gasoline_es.cli import listing, render
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
-from gasoline_es.cli.output import Output, fragment
+from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.log.port import Record
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +76,9 @@ def _row(workflow: Workflow) -> listing.Row:
 
 def show(workflow: Workflow, output: Output, *, full: bool) -> None:
     """Print a workflow as a block of labelled lines."""
-    from rich.table import Table
-    from rich.text import Text
-
     state, summary = workflow.state, workflow.state.summary
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-
-    def line(label: str, value: str, style: str = "") -> None:
-        table.add_row(Text(label), Text(value, style))
-
+    facts = Facts()
+    line = facts.add
     line("workflow", escape(summary.id))
     line("name", escape(summary.name))
     status = summary.status if summary.waiting is None else f"{summary.status}, {render.waiting(summary.waiting)}"
@@ -112,21 +101,17 @@ def show(workflow: Workflow, output: Output, *, full: bool) -> None:
         body = render.payload(signal.body, full=full)
         line("queued" if number == 0 else "", f"{escape(signal.name)} {escape(signal.id)} {body}")
     if summary.error is not None:
-        _add_error(table, summary.error, full)
-    output.console.print(table)
+        _add_error(facts, summary.error, full)
+    facts.show(output.console)
 
 
-def _add_error(table: Table, error: ErrorInfo, full: bool) -> None:
-    from rich.text import Text
-
-    table.add_row(Text("error"), Text(render.error(error, full=full), "red"))
+def _add_error(facts: Facts, error: ErrorInfo, full: bool) -> None:
+    facts.add("error", render.error(error, full=full), "red")
     if error.details is not None:
-        table.add_row(Text("details"), Text(render.payload(error.details, full=full)))
-    if error.traceback and not full:
-        table.add_row(
-            Text("traceback"), Text(f"{error.traceback.rstrip().count(chr(10)) + 1:,} lines; --full shows them", "dim")
-        )
+        facts.add("details", render.payload(error.details, full=full))
+    lines = error.traceback.rstrip("\n").split("\n") if error.traceback else []
+    if lines and not full:
+        facts.add("traceback", f"{render.count(len(lines), 'line')}; --full shows them", "dim")
         return
-    # The one text shown over several lines. It stands in its own column, so that it cannot look like another row.
-    for number, line in enumerate(error.traceback.rstrip("\n").split("\n") if error.traceback else ()):
-        table.add_row(Text("traceback" if number == 0 else ""), Text(escape(line), "dim"))
+    for number, line in enumerate(lines):  # the one text that is shown over several lines
+        facts.add("" if number else "traceback", escape(line), "dim")

@@ -112,7 +112,7 @@ def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json =
     \b
     Examples:
       gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
-      gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --json | jq .output
+      gasoline workflow get ID --json | jq .output
 
     \b
     JSON keys: those of `workflow list`, and input, output, state.
@@ -140,8 +140,8 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
     \b
     Examples:
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
-      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --text --full | less
-      gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --json | jq -c '[.seq, .type, .data.location]'
+      gasoline workflow history ID --text --full | less
+      gasoline workflow history ID --json | jq -c '[.seq, .type, .data]'
 
     \b
     JSON: one CloudEvent 1.0 a line, in order of its key seq.

@@ -1,0 +1,112 @@
+"""Running the command line: in this process through typer's runner, as a process with pipes, and on a terminal."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from typing import Any
+
+from typer.testing import CliRunner
+
+from gasoline_es.cli.app import app
+
+_COMMAND = [sys.executable, "-c", "from gasoline_es.cli import main; main()"]
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command wrote, and its exit status."""
+
+    stdout: str
+    stderr: str
+    status: int
+
+    @property
+    def objects(self) -> list[Any]:
+        """The JSON Lines on standard output."""
+        assert self.stdout == "" or self.stdout.endswith("\n")
+        return [json.loads(line) for line in self.stdout.split("\n")[:-1]]
+
+
+def invoke(*args: str, columns: int = 120, **environment: str) -> Done:
+    """Run a command in this process, with pipes for streams."""
+    env = {"GASOLINE_LOG": None, "COLUMNS": str(columns), **environment}
+    result = CliRunner().invoke(app, list(args), env=env, prog_name="gasoline")
+    stdout, stderr = result.stdout_bytes.decode(), result.stderr_bytes.decode()
+    assert "Traceback (most" not in stderr, stderr
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Done(stdout, stderr, result.exit_code)
+
+
+def environment(**more: str) -> dict[str, str]:
+    drop = {"GASOLINE_LOG", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
+    return {**{k: v for k, v in os.environ.items() if k not in drop}, "TERM": "xterm-256color", **more}
+
+
+def run(*args: str, **more: str) -> Done:
+    """Run a command as a process with pipes."""
+    done = subprocess.run(
+        [*_COMMAND, *args], capture_output=True, check=False, env=environment(**more), stdin=subprocess.DEVNULL
+    )
+    return Done(done.stdout.decode(), done.stderr.decode(), done.returncode)
+
+
+def run_on_terminal(*args: str, columns: int = 80, stderr: bool = False) -> Done:
+    """Run a command as a process whose output (and error output, if asked for) is a terminal of that width."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    with subprocess.Popen(
+        [*_COMMAND, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave if stderr else subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        os.close(slave)
+        shown = bytearray()
+        while True:
+            try:
+                data = os.read(master, 65_536)
+            except OSError as error:
+                if error.errno != errno.EIO:  # what Linux says when the last writer is gone
+                    raise
+                break
+            if not data:
+                break
+            shown += data
+        errors = b"" if process.stderr is None else process.stderr.read()
+    os.close(master)
+    return Done(shown.decode().replace("\r\n", "\n"), errors.decode(), process.returncode)
+
+
+def plain(shown: str) -> str:
+    """Take the command line's own styles out."""
+    return _STYLES.sub("", shown)
+
+
+def jq(program: str, text: str) -> list[Any]:
+    """Run a jq program over JSON Lines."""
+    compiled: Any = importlib.import_module("jq").compile(program)  # a module without types
+    return compiled.input_text(text).all()
+
+
+def settled(text: str, **names: str) -> str:
+    """Replace what differs from run to run: given ids by name, other ids, times, durations; and trailing blanks."""
+    for name, value in names.items():
+        text = text.replace(value, f"<{name}>")
+    text = _UUID.sub("<id>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", text)
+    text = re.sub(r"\b\d+(\.\d+)? s\b", "<s>", text)
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
