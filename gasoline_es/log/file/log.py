@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace, PartitionOwned
+from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.disk import Disk
@@ -25,6 +25,7 @@ from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import create_namespace, read_manifest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
+from gasoline_es.log.file.partitions import Partitions
 from gasoline_es.log.file.reader import Reader
 from gasoline_es.log.file.tail import FileTail
 from gasoline_es.log.file.verify import verify_segments
@@ -93,12 +94,20 @@ class FileLog(Log):
         )
         self._counted: Final = Counted(self._catalog, self._epochs, self._observer, readonly=readonly)
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
+        self._partitions: Final = Partitions(
+            namespace,
+            self.partition_count,
+            self._catalog,
+            self._epochs,
+            self._observer,
+            self._counted,
+            self._lock,
+        )
         self._owned: dict[int, _Owned] = {}
         self._mutex: Final = asyncio.Lock()
         self._taking: Final = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
-        self._follower: Final = Follower(directory, self._is_own_file, self._lost_owner)
-        self._lost: set[str] = set()
+        self._follower: Final = Follower(directory, self._is_own_file, self._partitions.lost_owner)
         self._beating: asyncio.TimerHandle | None = None
         self._closed = False
         self._writer: SegmentWriter | None = None
@@ -255,82 +264,35 @@ class FileLog(Log):
 
     # --- owning -------------------------------------------------------------------------------------------------------
 
-    def _check_partition(self, partition: int) -> None:
-        if not 0 <= partition < self.partition_count:
-            raise LogError(
-                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
-                partition=partition,
-            )
-
     async def acquire(self, partition: int) -> Ownership:
         """Take the partition as a new epoch (see the port; filelog.md §4)."""
-        self._check_partition(partition)
+        self._partitions.check(partition)
         async with self._taking:
             return await self._acquire(partition)
 
     async def _acquire(self, partition: int) -> Ownership:
         self._usable()
-        draft = self._claim(partition)
+        assert self._incarnation is not None
+        owned = self._owned.get(partition)
+        draft = self._partitions.claim(partition, self._incarnation, None if owned is None else owned.epoch)
         if draft is None:
-            owned = self._owned[partition]
+            assert owned is not None
             return Ownership(partition, owned.epoch, {topic: Offset(end) for topic, end in owned.ends.items()})
+        self._owned.pop(partition, None)
         assert draft.begin is not None
         assert draft.epoch is not None
         (outcome,) = await self._append([draft])
         if isinstance(outcome, Fenced):
-            with self._lock:
-                self._require_free(partition, self._epochs.highest(self.namespace, partition))
+            self._partitions.require_free(partition, self.incarnation)
             raise outcome
         if isinstance(outcome, LogError):
             raise outcome
         ends = {topic: Offset(end) for topic, end in draft.begin.offsets.items()}
         return Ownership(partition, Epoch(draft.epoch), ends)
 
-    def _claim(self, partition: int) -> Draft | None:
-        """Link the next epoch, then read where the one before ended. None: the partition is ours already."""
-        assert self._incarnation is not None
-        with self._lock:
-            while True:
-                self._catalog.refresh(liveness=True)
-                top = self._epochs.highest(self.namespace, partition)
-                owned = self._owned.get(partition)
-                if owned is not None and owned.epoch == top:
-                    return None
-                self._owned.pop(partition, None)
-                self._require_free(partition, top)
-                if self._epochs.claim(self.namespace, partition, top + 1, self._incarnation):
-                    break
-            # Only now that the epoch is durable: whoever published before it was seen is read here, whoever publishes
-            # after this sees the epoch.
-            self._catalog.refresh(liveness=True)
-            if (damage := self._catalog.damage) is not None:
-                raise damage
-            begin = self._counted.predecessor(self.namespace, partition, top + 1)
-        return Draft(partition, top + 1, (), begin=begin)
-
-    def _require_free(self, partition: int, epoch: int) -> None:
-        if epoch == 0:
-            return
-        holder = self._epochs.holder(self.namespace, partition, epoch)
-        if holder is None or holder.incarnation == self.incarnation:
-            return
-        if self._catalog.begins.released(self.namespace, partition, epoch) or not self._observer.alive(
-            holder.incarnation
-        ):
-            return
-        if self._observer.silent(holder.incarnation):
-            return
-        raise PartitionOwned(
-            f"partition {partition} of namespace {self.namespace!r} is owned by {holder.incarnation} "
-            f"(process {holder.pid} on {holder.host}), which lives",
-            partition=partition,
-            owner=holder.incarnation,
-            epoch=epoch,
-        )
-
     async def release(self, partition: int) -> None:
         """Give the partition up, durably (see the port)."""
-        self._check_partition(partition)
+        self._partitions.check(partition)
         await self._release([partition])
 
     async def _release(self, partitions: Sequence[int]) -> None:
@@ -347,39 +309,9 @@ class FileLog(Log):
 
     def owner(self, partition: int) -> Owner | None:
         """Return who holds the partition now (see the port)."""
-        self._check_partition(partition)
-        with self._lock:
-            self._catalog.refresh()
-            epoch = self._epochs.highest(self.namespace, partition)
-            holder = self._epochs.holder(self.namespace, partition, epoch) if epoch else None
-            if holder is None:
-                return None
-            owned = self._owned.get(partition)
-            return Owner(
-                partition=partition,
-                epoch=Epoch(epoch),
-                incarnation=holder.incarnation,
-                alive=self._observer.alive(holder.incarnation) and not self._observer.silent(holder.incarnation),
-                mine=owned is not None and owned.epoch == epoch,
-                released=self._catalog.begins.released(self.namespace, partition, epoch),
-                host=holder.host,
-                pid=holder.pid,
-            )
-
-    def _lost_owner(self) -> bool:
-        """Return whether an owner died or fell silent since the last look. Nothing in the files says so."""
-        lost: set[str] = set()
-        with self._lock:
-            for partition in range(self.partition_count):
-                epoch = self._epochs.highest(self.namespace, partition)
-                holder = self._epochs.holder(self.namespace, partition, epoch) if epoch else None
-                if holder is not None and holder.incarnation not in lost:
-                    name = holder.incarnation
-                    if not self._observer.alive(name) or self._observer.silent(name):
-                        lost.add(name)
-        fresh = lost - self._lost
-        self._lost = lost
-        return bool(fresh)
+        self._partitions.check(partition)
+        owned = self._owned.get(partition)
+        return self._partitions.owner(partition, None if owned is None else owned.epoch)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
