@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowDispatched
+from gasoline_es.core.events import ActivityCompleted, EventData, WorkflowCompleted, WorkflowDispatched
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
@@ -44,13 +44,16 @@ class PartitionViews:
         """Fold the event at ``offset``, whose record lies at ``place``."""
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, offset, place)
+        self.next_offset = offset + 1
+        kind = type(data)
+        if kind is ActivityCompleted and self._wake.runs(workflow_id):
+            return  # most events: they change no queue, no tag and no wake-up
         self._queues.apply(workflow_id, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, data.name, data.tags)
         elif isinstance(data, WorkflowCompleted):
             self._tags.remove(workflow_id)
-        self.next_offset = offset + 1
 
     def fold(self, records: Iterable[Record]) -> None:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""

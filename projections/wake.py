@@ -22,6 +22,10 @@ class WakeQueue:
     def deadlines(self) -> Mapping[str, int]:
         return self._deadlines
 
+    def runs(self, workflow_id: str) -> bool:
+        """Whether a workflow is to run now."""
+        return workflow_id in self._running
+
     def apply(self, summary: Summary) -> None:
         """Follow a workflow's summary after an event."""
         workflow_id = summary.id

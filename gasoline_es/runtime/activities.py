@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import Summary
 from gasoline_es.core.values import codec_for
 from gasoline_es.definitions import Activity
-from gasoline_es.errors import DefinitionError, LogError, NotRetryable, RecordTooLarge
+from gasoline_es.errors import DefinitionError, NotRetryable, RecordTooLarge
 from gasoline_es.runtime.threads import DaemonThreads
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Attempt:
         "key",
         "number",
         "outcome",
-        "runner",
+        "owner",
         "running",
         "started_us",
         "task",
@@ -62,11 +62,10 @@ class Attempt:
         "wait",
     )
 
-    def __init__(
-        self, runner: ActivityRunner, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int
-    ) -> None:
+    def __init__(self, owner: object, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int) -> None:
         step = wait.step
-        self.runner = runner
+        self.owner = owner
+        """What ``start`` was given with it: whoever records the outcome finds its way back by it."""
         self.key = key
         self.wait = wait
         self.number = wait.attempt
@@ -78,11 +77,6 @@ class Attempt:
         self.task: asyncio.Future[Any] | None = None
         self.running = False
         self.outcome: Outcome | None = None
-
-    def durable(self, error: LogError | None) -> None:
-        """The append that records the outcome has ended: forget the attempt, unless it was not recorded."""
-        if error is None:
-            self.runner.forget(self)
 
 
 class TimeLimits:
@@ -156,13 +150,16 @@ class ActivityRunner:
         """How many attempts run right now."""
         return self._running
 
-    def start(self, summary: Summary, document: bytes, wait: WaitActivity) -> None:
-        """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
+    def start(self, owner: object, summary: Summary, document: bytes, wait: WaitActivity) -> None:
+        """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead.
+
+        ``owner`` is kept as the attempt's ``owner``.
+        """
         key = (summary.id, wait.location)
         known = self._attempts.get(key)
         if known is not None and known.number == wait.attempt:
+            known.owner, known.wait = owner, wait
             if known.outcome is not None:
-                known.wait = wait
                 self._finished(known)
             return
         if self.stopping:
@@ -179,7 +176,7 @@ class ActivityRunner:
             location=format_location(wait.location),
             state_json=document,
         )
-        attempt = self._attempts[key] = Attempt(self, key, wait, context, now_us)
+        attempt = self._attempts[key] = Attempt(owner, key, wait, context, now_us)
         if self._running < self._max:
             self._launch(attempt)
         else:
@@ -193,6 +190,13 @@ class ActivityRunner:
         """The attempt's outcome is durable, or no longer wanted."""
         if self._attempts.get(attempt.key) is attempt:
             del self._attempts[attempt.key]
+
+    def forget_all(self, attempts: Iterable[Attempt]) -> None:
+        """The outcomes of these attempts are durable."""
+        kept = self._attempts
+        for attempt in attempts:
+            if kept.get(attempt.key) is attempt:
+                del kept[attempt.key]
 
     def abandon(self, wanted: Callable[[str], bool]) -> None:
         """Give up the attempts of workflows that this process no longer owns."""
@@ -229,8 +233,9 @@ class ActivityRunner:
     # --- one attempt --------------------------------------------------------------------------------------------------
 
     def _launch(self, attempt: Attempt) -> None:
+        if self._running == 0:
+            self._idle.clear()
         self._running += 1
-        self._idle.clear()
         attempt.running = True
         self._limits.add(attempt, attempt.timeout_us)
         if attempt.definition.is_async:

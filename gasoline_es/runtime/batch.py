@@ -14,14 +14,18 @@ Done = Callable[[LogError | None], None]
 
 
 class Batch:
-    """The records of one section in the making. ``events`` are those of the events topic, in order of their records."""
+    """The records of one section in the making. ``events`` are those of the events topic, in order of their records.
 
-    __slots__ = ("done", "events", "records")
+    ``attempts`` are what the driver hears of again once their outcomes are durable.
+    """
+
+    __slots__ = ("attempts", "done", "events", "records")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
         self.events: list[tuple[Live, int, int, EventData]] = []
         self.done: list[Done] = []
+        self.attempts: list[object] = []
 
     @property
     def empty(self) -> bool:

@@ -67,9 +67,7 @@ class Calls:
             return asyncio.gather(*(self._remote(index, command) for command in commands))
         return _decided(partition, commands)
 
-    async def _answered(
-        self, index: int, commands: Sequence[Decidable], begun: Awaitable[list[Reply]]
-    ) -> list[Reply]:
+    async def _answered(self, index: int, commands: Sequence[Decidable], begun: Awaitable[list[Reply]]) -> list[Reply]:
         while True:
             try:
                 return await begun

@@ -59,6 +59,7 @@ class Driver:
         self._evict_after_s = evict_after_s
         self._idle: dict[Live, float] = {}
         self._unregistered: set[str] = set()
+        self._met: set[object] = set()
 
     def _entered(self, entry: Callable[[_A], None], argument: _A) -> None:
         """Run what the event loop calls: an error there must not be lost in a log line while a workflow stands still."""
@@ -75,19 +76,23 @@ class Driver:
             return
         state = live.state
         status = state.summary.status
-        if status not in ("running", "sleeping") or self.stopping or not self._registered(state.summary.name):
+        run = live.run
+        if (
+            self.stopping
+            or status not in ("running", "sleeping")
+            or (run is None and not self._registered(state.summary.name))
+        ):
             self._rest(partition, live)
             return
         if live.suspended_at is not None and self._suspend(partition, live):
             return
-        if live.run is None and status == "sleeping" and self._sleeps_on(live):
+        if run is None and status == "sleeping" and self._sleeps_on(live):
             self._rest(partition, live)
             return
         seq = state.summary.seq
         if live.idle:
             self._idle.pop(live, None)
             live.idle = False
-        run = live.run
         try:
             if run is None:
                 run = self._start(partition, live)
@@ -117,7 +122,7 @@ class Driver:
             self.timers.arm(workflow_id, deadline_us)
 
     def _registered(self, name: str) -> bool:
-        if name in self.registry:
+        if self.registry.get(name) is not None:
             return True
         if name not in self._unregistered:
             self._unregistered.add(name)
@@ -216,23 +221,26 @@ class Driver:
     # --- activities ---------------------------------------------------------------------------------------------------
 
     def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity) -> None:
-        try:
-            self.registry.meet(wait.step.definition)
-        except DefinitionError as error:
-            self._finish(partition, live, Died(error_info(error)))
-            return
-        self.runner.start(live.state.summary, live.state.document, wait)
+        definition = wait.step.definition
+        if definition not in self._met:
+            try:
+                self.registry.meet(definition)
+            except DefinitionError as error:
+                self._finish(partition, live, Died(error_info(error)))
+                return
+            self._met.add(definition)
+        state = live.state
+        self.runner.start((partition, live), state.summary, state.document, wait)
 
     def _activity_finished(self, attempt: Attempt) -> None:
         """Record the outcome of an attempt. The runner keeps it until it is durable."""
-        workflow_id = attempt.key[0]
-        partition = self._home.partition_of(workflow_id)
-        live = partition.lives.get(workflow_id) if partition is not None else None
-        if partition is None or live is None or live.run is None:
+        owner: Any = attempt.owner
+        partition: Partition = owner[0]
+        live: Live = owner[1]
+        if live.run is None or partition.lost:
             return  # rolled back or lost meanwhile: the next turn asks the runner again
         outcome = attempt.outcome
         assert outcome is not None
-        now_us = self._clock.now_us()
         if isinstance(outcome, Succeeded):
             try:
                 partition.record(
@@ -244,9 +252,10 @@ class Driver:
             room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.input)
             failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
             jitter = random.random()  # spreads retries, keeps no secret
+            now_us = self._clock.now_us()
             partition.record(live, activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter))
         live.blocked_on = live.state.summary.seq
-        partition.when_durable(attempt.durable)
+        partition.recorded(attempt)
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------
 

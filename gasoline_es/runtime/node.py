@@ -18,6 +18,7 @@ from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import Fenced, LogError, LogFailed, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
+from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
@@ -245,6 +246,10 @@ class Node:
                 for watch in watchers.get(live.id, ()):
                     watch.output = data.output if isinstance(data, WorkflowCompleted) else None
                     watch.changed.set()
+
+    def attempts_durable(self, attempts: list[object]) -> None:
+        if self.driver is not None:
+            self.driver.runner.forget_all([attempt for attempt in attempts if isinstance(attempt, Attempt)])
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         _log.warning(

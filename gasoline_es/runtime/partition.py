@@ -55,6 +55,9 @@ class Hooks(Protocol):
     def changed(self, partition: Partition, events: Sequence[tuple[Live, int, int, ev.EventData]]) -> None:
         """These events (workflow, seq, time, fact) are durable and in the views."""
 
+    def attempts_durable(self, attempts: list[object]) -> None:
+        """The outcomes of these attempts are durable."""
+
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
 
@@ -136,6 +139,10 @@ class Partition:
             batch.records.append(self._index_record(live, data, now_us))
         if not self._asked:
             self._ask()
+
+    def recorded(self, attempt: object) -> None:
+        """Tell the hooks of this attempt once everything decided so far is durable."""
+        self._open.attempts.append(attempt)
 
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
@@ -285,9 +292,11 @@ class Partition:
                 offset += 1
         for done in batch.done:
             done(None)
+        if batch.attempts:
+            self._hooks.attempts_durable(batch.attempts)
         if events:
             self._hooks.changed(self, events)
-            for live in dict.fromkeys(live for live, _, _, _ in events):
+            for live in dict.fromkeys([live for live, _, _, _ in events]):
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
                     live.blocked_on = None
                 self._hooks.turn(self, live)
