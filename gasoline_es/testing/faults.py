@@ -16,6 +16,19 @@ from typing import Final
 from gasoline_es.log.file.disk import Disk
 
 
+class UnsyncedDisk(Disk):
+    """A disk that says it synced and did not: for tests that open a log hundreds of times and are about something else."""
+
+    def datasync(self, fd: int) -> None:
+        """Do nothing."""
+
+    def sync(self, fd: int) -> None:
+        """Do nothing."""
+
+    def sync_directory(self, path: str) -> None:
+        """Do nothing."""
+
+
 class Killed(BaseException):
     """The process "dies" here: this call and all later ones of the disk do nothing."""
 

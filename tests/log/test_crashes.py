@@ -15,7 +15,7 @@ import pytest
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace
 from gasoline_es.log.file.log import FileLog, open_file_log
 from gasoline_es.log.port import Appended, Offset, Problem, Record, Section
-from gasoline_es.testing.faults import FaultyDisk
+from gasoline_es.testing.faults import FaultyDisk, UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
 
 
@@ -69,7 +69,7 @@ async def test_a_cut_at_any_byte_of_the_last_record_loses_only_that_record(
         segment(copy, 1, ".end").write_bytes(end)
         os.truncate(segment(copy, 1), cut)
         caplog.clear()
-        again = await opened(copy)
+        again = await opened(copy, disk=UnsyncedDisk())
         kept = whole if cut == after else expected
         assert list(again.read(EVENTS, 0)) == kept
         torn = cut - before if cut < after else 0
@@ -78,7 +78,7 @@ async def test_a_cut_at_any_byte_of_the_last_record_loses_only_that_record(
         assert await put(again, taken.epoch, event(51)) == Appended({EVENTS: Offset(len(kept))})
         await again.crash()
         caplog.clear()
-        third = await opened(copy)
+        third = await opened(copy, disk=UnsyncedDisk())
         assert numbers(third.read(EVENTS, 0)) == [*numbers(kept), 51]
         assert caplog.records == []
         await third.close()
