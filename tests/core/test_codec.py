@@ -1,0 +1,221 @@
+"""Every event comes back from its line as it was; what is not understood is set aside, never guessed (design §4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.durations import MAX_US, MIN_US
+from gasoline_es.core.values import dump_json
+
+WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+
+# Text as hostile as JSON allows: quotes, escapes, controls, NUL, U+2028, right-to-left overrides, beyond the BMP.
+text = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
+    ['"', "\\", '","data":{"x":1}}', "\x00\x1b[2J\r\n\x9b", "\u2028\u202e", "😀", "{1}", "null", "\ufeff"]
+)
+names = st.from_regex(r"[a-z0-9_]{1,20}", fullmatch=True)
+numbers = (
+    st.integers() | st.sampled_from([2**63, 2**64, -(2**64), 10**40]) | st.floats(allow_nan=False, allow_infinity=False)
+)
+trees = st.recursive(
+    st.none() | st.booleans() | numbers | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=10,
+)
+payloads = trees.map(dump_json)
+times = st.integers(MIN_US, MAX_US)
+counts = st.integers(1, 2**53)
+coordinates = st.lists(st.integers(0, 10**17), min_size=1, max_size=4).map(tuple)
+locations = st.lists(coordinates, min_size=1, max_size=4).map(tuple)
+errors = st.builds(ev.ErrorInfo, text, text, text, st.none() | payloads)
+ids = st.lists(text, max_size=4).map(tuple)
+
+STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
+    ev.WorkflowDispatched: st.builds(
+        ev.WorkflowDispatched,
+        names,
+        payloads,
+        st.dictionaries(text, text, max_size=4),
+        st.booleans(),
+        st.none() | text,
+        st.none() | text,
+        st.none() | text,
+    ),
+    ev.WorkflowSuspended: st.builds(ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans()),
+    ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
+    ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans()),
+    ev.WorkflowWoken: st.builds(ev.WorkflowWoken, text),
+    ev.ActivityCompleted: st.builds(
+        ev.ActivityCompleted, locations, counts, names, counts, times, payloads, payloads, st.none() | payloads
+    ),
+    ev.ActivityFailed: st.builds(
+        ev.ActivityFailed,
+        locations,
+        counts,
+        names,
+        counts,
+        times,
+        payloads,
+        errors,
+        st.none() | times,
+        st.booleans(),
+        st.booleans(),
+    ),
+    ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text),
+    ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids),
+    ev.SignalConsumed: st.builds(ev.SignalConsumed, locations, counts, ids),
+    ev.SleepStarted: st.builds(ev.SleepStarted, locations, counts, times, st.booleans()),
+    ev.SleepFinished: st.builds(
+        ev.SleepFinished, locations, st.sampled_from(["normal", "uninterrupted", "interrupted"])
+    ),
+    ev.StepRemoved: st.builds(ev.StepRemoved, locations, counts, names, st.none() | names),
+    ev.VersionChecked: st.builds(ev.VersionChecked, locations, counts, counts),
+}
+every_event = st.one_of(*STRATEGIES.values())
+
+
+def envelope(**other: Any) -> Envelope:
+    fields: dict[str, Any] = {
+        "namespace": "default",
+        "workflow_id": WORKFLOW_ID,
+        "workflow": "fulfil",
+        "ray_id": "ray",
+        "partition": 3,
+        "epoch": 2,
+        "worker": "w1",
+    }
+    return Envelope(**{**fields, **other})
+
+
+def cloud(event: ev.EventData, /, **changes: Any) -> dict[str, Any]:
+    return {**json.loads(envelope().encode(5, 0, event)), **changes}
+
+
+def read(cloud: Any) -> ev.Event:
+    return decode(json.dumps(cloud).encode())
+
+
+def test_every_kind_of_event_is_generated() -> None:
+    assert set(STRATEGIES) | {ev.Unreadable} == set(ev.EventData.__args__)
+
+
+@pytest.mark.parametrize("kind", STRATEGIES, ids=lambda kind: kind.__name__)
+@settings(max_examples=settings().max_examples // 4)
+@given(data=st.data())
+def test_event_comes_back_from_its_line(kind: type[Any], data: st.DataObject) -> None:
+    event: ev.EventData = data.draw(STRATEGIES[kind])
+    line = envelope().encode(5, 7, event)
+    assert b"\n" not in line
+    read = decode(line)
+    assert read == ev.Event(WORKFLOW_ID, 5, 7, "fulfil", "ray", 3, 2, "w1", event)
+    assert read.id == f"{WORKFLOW_ID}/5"
+    assert read.type == kind.TYPE
+
+
+@given(every_event, st.integers(1, 2**53), times, text, text, text)
+def test_envelope_is_a_cloud_event_whatever_its_texts(
+    data: ev.EventData, seq: int, time_us: int, workflow: str, ray_id: str, worker: str
+) -> None:
+    line = envelope(workflow=workflow, ray_id=ray_id, worker=worker).encode(seq, time_us, data)
+    shown = json.loads(line)
+    assert shown["specversion"] == "1.0"
+    assert shown["id"] == f"{WORKFLOW_ID}/{seq}"
+    assert shown["source"] == "/gasoline/default"
+    assert shown["subject"] == WORKFLOW_ID
+    assert shown["type"] == f"gasoline.{data.TYPE}.v1"
+    event = decode(line)
+    assert (event.seq, event.time_us, event.workflow, event.ray_id, event.worker) == (
+        seq,
+        time_us,
+        workflow,
+        ray_id,
+        worker,
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "gasoline.activity.paused.v1",
+        "gasoline.activity.completed.v2",
+        "gasoline.workflow.woken.v01",
+        "gasoline..v1",
+        "gasoline.v1",
+        "gasoline",
+        "activity.completed.v1",
+        "other.activity.completed.v1",
+        "x.v1",
+        "",
+    ],
+)
+def test_unknown_type_or_version_is_unreadable_with_its_type(kind: str) -> None:
+    event = read(cloud(ev.WorkflowWoken("me"), type=kind))
+    assert isinstance(event.data, ev.Unreadable)
+    assert event.data.type == kind
+    assert event.data.reason
+    assert (event.workflow_id, event.seq) == (WORKFLOW_ID, 5)
+
+
+@pytest.mark.parametrize("data", [None, 1, "text", [], {}, [["by", "me"]]])
+def test_data_of_another_shape_is_unreadable(data: Any) -> None:
+    for event in (ev.SleepStarted(((1,),), 1, 0), ev.SignalReceived("s1", "paid", b"{}"), ev.WorkflowSuspended(0)):
+        if data == {} and isinstance(event, ev.WorkflowSuspended):
+            continue  # it needs nothing
+        assert isinstance(read(cloud(event, data=data)).data, ev.Unreadable)
+
+
+@given(every_event, st.data())
+def test_damaged_data_is_read_or_set_aside_and_never_stops_the_partition(
+    event: ev.EventData, data: st.DataObject
+) -> None:
+    damaged = cloud(event)
+    fields = damaged["data"]
+    assume(fields)
+    name = data.draw(st.sampled_from(sorted(fields)))
+    if data.draw(st.booleans()):
+        del fields[name]
+    else:
+        fields[name] = data.draw(trees)
+    assert read(damaged).seq == 5
+
+
+@given(trees)
+def test_what_is_no_event_of_ours_is_a_value_error(tree: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(dump_json(tree))
+
+
+@pytest.mark.parametrize("missing", ["id?", "subject", "seq", "time", "type", "data", "workflow", "rayid", "partition"])
+def test_event_without_its_envelope_is_a_value_error(missing: str) -> None:
+    line = cloud(ev.WorkflowWoken("me"))
+    if missing == "id?":
+        line = {"specversion": "1.0", "id": "x", "type": "other.thing.v1"}
+    else:
+        del line[missing]
+    with pytest.raises(ValueError, match="not an event of gasoline_es"):
+        read(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"), [("type", 5), ("type", None), ("time", 5), ("time", "yesterday"), ("data", None)]
+)
+def test_odd_envelope_is_a_value_error_or_unreadable(name: str, odd: Any) -> None:
+    line = cloud(ev.WorkflowWoken("me"), **{name: odd})
+    if name == "data":
+        assert isinstance(read(line).data, ev.Unreadable)
+    else:
+        with pytest.raises(ValueError, match=r"."):
+            read(line)
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"\xff", b"[]", b"null", b'"text"', b"1", b"{}"])
+def test_bytes_that_are_no_event_are_a_value_error(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(line)
