@@ -13,18 +13,28 @@ if TYPE_CHECKING:
     from gasoline_es.activity_context import ActivityContext
     from gasoline_es.client import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.context import WorkflowContext
+    from gasoline_es.core.events import Event
     from gasoline_es.core.retry import Backoff
     from gasoline_es.definitions import Activity, Prune, Workflow, activity, workflow
     from gasoline_es.engine import Gasoline
-    from gasoline_es.errors import NotRetryable
+    from gasoline_es.errors import (
+        ActivityFailed,
+        GasolineError,
+        NotRetryable,
+        WorkflowFailed,
+        WorkflowNotFound,
+    )
     from gasoline_es.signals import Signal
     from gasoline_es.verbs import Step
 
 __all__ = [
     "Activity",
     "ActivityContext",
+    "ActivityFailed",
     "Backoff",
+    "Event",
     "Gasoline",
+    "GasolineError",
     "NotRetryable",
     "Prune",
     "Signal",
@@ -32,8 +42,10 @@ __all__ = [
     "Step",
     "Workflow",
     "WorkflowContext",
+    "WorkflowFailed",
     "WorkflowHandle",
     "WorkflowInfo",
+    "WorkflowNotFound",
     "activity",
     "workflow",
 ]
@@ -41,8 +53,11 @@ __all__ = [
 _MODULES = {
     "Activity": "definitions",
     "ActivityContext": "activity_context",
+    "ActivityFailed": "errors",
     "Backoff": "core.retry",
+    "Event": "core.events",
     "Gasoline": "engine",
+    "GasolineError": "errors",
     "NotRetryable": "errors",
     "Prune": "definitions",
     "Signal": "signals",
@@ -50,8 +65,10 @@ _MODULES = {
     "Step": "verbs",
     "Workflow": "definitions",
     "WorkflowContext": "context",
+    "WorkflowFailed": "errors",
     "WorkflowHandle": "client",
     "WorkflowInfo": "client",
+    "WorkflowNotFound": "errors",
     "activity": "definitions",
     "workflow": "definitions",
 }

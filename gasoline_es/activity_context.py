@@ -19,18 +19,18 @@ S = TypeVar("S")
 class ActivityContext:
     """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
 
-    Made by the runtime for each attempt. ``attempt`` counts from 1. ``location`` is where the
+    Made by the runtime for each attempt; ``ActivityContext()`` does for a unit test. ``attempt`` counts from 1. ``location`` is where the
     step stands in the workflow's history, as ``{1, 4}``.
     """
 
-    workflow_id: str
-    workflow_name: str
-    name: str
-    ray_id: str
-    attempt: int
-    first_attempt_us: int
-    attempt_us: int
-    location: str
+    workflow_id: str = "00000000-0000-7000-8000-000000000000"
+    workflow_name: str = "workflow"
+    name: str = "activity"
+    ray_id: str = "00000000-0000-7000-8000-000000000000"
+    attempt: int = 1
+    first_attempt_us: int = 0
+    attempt_us: int = 0
+    location: str = "{1}"
     state_json: bytes = field(default=b"null", repr=False)
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)

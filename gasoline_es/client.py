@@ -153,7 +153,7 @@ class Client:
         Raises: NotSerializable, InvalidTags, RecordTooLarge, ValueError (an unusable key): nothing is recorded.
             KeyReused: the key belongs to another input. NoOwner, LogError: see there.
         """
-        self._writable("dispatch", "`ctx.dispatch(…)`, or dispatch from outside")
+        self._writable("dispatch")
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
             raise DefinitionError(f"dispatch takes a workflow made by @workflow, not {workflow!r}")
         if unique and key is not None:
@@ -224,7 +224,7 @@ class Client:
         Raises: ValueError: both ways of addressing were used, or none. WorkflowNotFound: none such; with
             ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent.
         """
-        self._writable("signal", "`ctx.signal(…)`, or signal from outside")
+        self._writable("signal")
         if (to is None) == (workflow is None) or (to is not None and tags is not None):
             raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
         if to is not None:
@@ -248,7 +248,7 @@ class Client:
 
         All are checked before any is sent. Raises: like ``signal``, for the first that fails; the others are sent.
         """
-        self._writable("signal_many", "`ctx.signal(…)`, or signal from outside")
+        self._writable("signal_many")
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
         replies = await self._calls.decide_many(commands)
         return [_raised(reply).id for reply in replies]
@@ -334,7 +334,7 @@ class Client:
 
         Raises: WorkflowNotFound.
         """
-        self._writable("wake", "an operator's call")
+        self._writable("wake")
         await self._decide(Wake(check_workflow_id(workflow_id), by=f"client {self._node.log.incarnation}"))
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -432,10 +432,12 @@ class Client:
         )
 
     def _outside(self, verb: str) -> None:
-        check_outside_body(f"`gasoline.{verb}(…)` belongs into an activity, or outside the workflow")
+        check_outside_body(
+            f"call `gasoline.{verb}(…)` in an activity, `await ctx.activity(…)`, or outside the workflow"
+        )
 
-    def _writable(self, verb: str, instead: str) -> None:
-        check_outside_body(f"instead of `gasoline.{verb}(…)` use {instead}, or call it in an activity")
+    def _writable(self, verb: str) -> None:
+        self._outside(verb)
         self._node.check()
         if not self._node.log.writable:
             raise LogReadOnly(

@@ -9,6 +9,7 @@ from typing import Any
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
+from gasoline_es.core.guard import check_outside_body
 from gasoline_es.definitions import Workflow
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
@@ -97,6 +98,7 @@ class _Opening:
         self._node: Node | None = None
 
     async def __aenter__(self) -> Gasoline:
+        check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         self._node = Node(log, self._clock, PartitionViews)
         self._node.start()

@@ -114,7 +114,18 @@ class WorkflowCancelled(BaseException):
 
 
 class NotRetryable(Exception):
-    """Raise it in an activity to stop its retries at once. Arguments are kept as ``.details`` of the recorded error."""
+    """Raise it in an activity to stop its retries at once: ``raise NotRetryable("the card has expired", card.last4)``.
+
+    What follows the message is kept as the ``details`` of the recorded error, a JSON list.
+    """
+
+    def __init__(self, message: str = "", *details: Any) -> None:
+        super().__init__(message, *details)
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return self.message
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from gasoline_es.core.values import Codec, codec_for
 from gasoline_es.errors import DefinitionError, GasolineError
@@ -143,6 +143,8 @@ def _evaluate(annotation: Any, globalns: dict[str, Any], scope: Mapping[str, Any
 
 def _is_missing_name(error: BaseException | None) -> bool:
     while error is not None:
+        if isinstance(error, PydanticSchemaGenerationError):
+            return False  # the type is known, and pydantic cannot keep it
         # AttributeError: `module.Order` while that module is still being imported.
         if isinstance(error, NameError | AttributeError):
             return True

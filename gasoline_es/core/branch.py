@@ -263,7 +263,7 @@ class Branch:
 
     def _too_many(self, step: ListenStep, entry: SignalsEntry) -> HistoryDiverged:
         return HistoryDiverged(
-            f"history diverged at {format_location(entry.location)}: recorded is {entry.describe()} with "
+            f"history diverged at {format_location(entry.location)}: recorded is {entry.shown} with "
             f"{len(entry.signals)} signals, `ctx.{step.verb}(…)` in {step.file}:{step.line} would give one of them and lose "
             f"the rest. Write `ctx.listen_n(…)` again, or branch on `await ctx.check_version(2)`. Nothing was changed in "
             f"the history: after the code is fixed, wake the workflow",

@@ -114,6 +114,16 @@ def decode_request(raw: bytes) -> Request:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error
 
 
+def address_of(raw: bytes) -> tuple[str, str] | None:
+    """Return the request id and the client of a request that cannot be read otherwise, so that it can be answered."""
+    try:
+        fields = cast(dict[str, Any], from_json(raw))
+        request_id, client = fields["request_id"], fields["client"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (request_id, client) if request_id and isinstance(request_id, str) and isinstance(client, str) else None
+
+
 def _checked(command: Command) -> Command:
     """Refuse what no client of this library would send: an inbox is open to everybody who can write to the log."""
     if isinstance(command, Yield):

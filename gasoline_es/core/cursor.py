@@ -115,7 +115,7 @@ class Cursor:
         found = f"{kind} {name!r}" if name is not None else kind
         fix = _fix(step, kind, name, entry)
         return HistoryDiverged(
-            f"history diverged at {format_location(entry.location)}: recorded is {entry.describe()} (version "
+            f"history diverged at {format_location(entry.location)}: recorded is {entry.shown} (version "
             f"{entry.version}), the code has {found} (version {step.version}) in {step.file}:{step.line}: {why}. {fix} "
             f"Nothing was changed in the history: after the code is fixed, wake the workflow",
             location=format_location(entry.location),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, Literal
 
-from gasoline_es.core.location import Location
+from gasoline_es.core.durations import to_datetime
+from gasoline_es.core.location import Location, format_location
 
 SleepOutcome = Literal["normal", "uninterrupted", "interrupted"]
 """How a sleep ended: a plain one, a timed listen that ran out, a timed listen that got a signal."""
@@ -244,4 +246,16 @@ class Event:
 
     @property
     def type(self) -> str:
+        """The fact's name, as ``activity.completed``."""
         return self.data.TYPE
+
+    @property
+    def location(self) -> str | None:
+        """Where in the history the fact stands, as ``{1, 4}``; None for facts of the workflow as a whole."""
+        location: Location | None = getattr(self.data, "location", None)
+        return None if location is None else format_location(location)
+
+    @property
+    def time(self) -> datetime:
+        """When it was decided (UTC)."""
+        return to_datetime(self.time_us)

@@ -39,10 +39,15 @@ class Entry:
     def name(self) -> str | None:
         return None
 
-    def describe(self) -> str:
-        """Say what is recorded, for people: ``activity 'charge' at {3}``."""
+    @property
+    def shown(self) -> str:
+        """What is recorded, for people: ``activity 'charge'``."""
         named = f" {self.name!r}" if self.name is not None else ""
-        return f"{self.kind}{named} at {format_location(self.location)}"
+        return f"{self.kind}{named}"
+
+    def describe(self) -> str:
+        """Say what is recorded and where: ``activity 'charge' at {3}``."""
+        return f"{self.shown} at {format_location(self.location)}"
 
 
 @dataclass(slots=True, eq=False)
@@ -103,9 +108,10 @@ class SignalsEntry(Entry):
     def kind(self) -> str:
         return "listen"
 
-    def describe(self) -> str:
+    @property
+    def shown(self) -> str:
         names = ", ".join(sorted({signal.name for signal in self.signals}))
-        return f"listen (took {names}) at {format_location(self.location)}"
+        return f"listen (took {names})"
 
 
 @dataclass(slots=True, eq=False)
@@ -123,9 +129,10 @@ class RemovedEntry(Entry):
     def name(self) -> str | None:
         return self.removed_name
 
-    def describe(self) -> str:
+    @property
+    def shown(self) -> str:
         named = f" {self.removed_name!r}" if self.removed_name is not None else ""
-        return f"removed {self.removed_kind}{named} at {format_location(self.location)}"
+        return f"removed {self.removed_kind}{named}"
 
 
 @dataclass(slots=True, eq=False)

@@ -357,8 +357,17 @@ def error_info(error: BaseException) -> ev.ErrorInfo:
         message = str(error)
     except Exception as broken:
         message = f"(its text cannot be shown: {type(broken).__name__})"
-    shown = "".join(traceback.format_exception(error, limit=-20))
-    return ev.ErrorInfo(type(error).__qualname__, message, shown)
+    shown = traceback.TracebackException.from_exception(error, limit=-50)
+    _keep_users_frames(shown)
+    return ev.ErrorInfo(type(error).__qualname__, message, "".join(shown.format()))
+
+
+def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
+    """Leave out the engine's own frames: they are the same for every error, and hide the author's line."""
+    while shown is not None:
+        kept = [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
+        shown.stack = traceback.StackSummary.from_list(kept)
+        shown = shown.__cause__ or shown.__context__
 
 
 def _place_of(error: BaseException) -> tuple[str, int]:
@@ -383,4 +392,5 @@ def _leave_behind(coroutine: Coroutine[Any, Any, Any]) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
+_PACKAGE: Final = __file__.rpartition("core")[0]
 _DRIVERS: Final = frozenset({__name__, guarded.__module__})

@@ -25,6 +25,7 @@ from gasoline_es.errors import DefinitionError, NotSerializable, ReplayError
 T = TypeVar("T")
 
 _INT64_MAX = 1 << 63
+_FIX = "A value must come back from JSON as it was: declare the type it has, or convert it to the declared one first"
 _BYTES_AS_BASE64 = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 
 
@@ -136,7 +137,7 @@ class Codec(Generic[T]):
             return _refused(found, where)
         if isinstance(error, ValidationError):
             path, problem, kind = _first_problem(error, where)
-            return _refusal(path, f"a {kind} does not come back: {problem}", kind)
+            return _refusal(path, f"{kind} does not come back: {problem}", kind)
         return _refusal(where, f"{type(error).__name__}: {_one_line(error)}", kind_of(value))
 
 
@@ -316,7 +317,7 @@ def _refused(found: Difference, where: str) -> NotSerializable:
 def _refusal(path: str, reason: str, kind: str) -> NotSerializable:
     if len(path) > 300:
         path = f"{path[:150]}…{path[-150:]}"
-    return NotSerializable(f"{path}: {reason}", path=path, type=kind)
+    return NotSerializable(f"{path}: {reason}. {_FIX}", path=path, type=kind)
 
 
 def _one_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import Summary
 from gasoline_es.core.values import codec_for
 from gasoline_es.definitions import Activity
-from gasoline_es.errors import DefinitionError, NotRetryable, RecordTooLarge
+from gasoline_es.errors import DefinitionError, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.runtime.threads import DaemonThreads
 
 _log = logging.getLogger(__name__)
@@ -321,13 +321,15 @@ def _failed(error: BaseException) -> AttemptFailed:
     info = error_info(error)
     if isinstance(error, NotRetryable):
         return AttemptFailed(_with_details(info, error), final=True)
-    # A mistake in the code, or a result beyond the record limit, is not mended by trying again.
-    return AttemptFailed(info, final=isinstance(error, (DefinitionError, RecordTooLarge)))
+    # A mistake in the code, or a result that cannot be kept, is not mended by doing the side effect once more.
+    return AttemptFailed(info, final=isinstance(error, (DefinitionError, NotSerializable, RecordTooLarge)))
 
 
 def _with_details(info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
+    if not error.details:
+        return info
     try:
-        details = codec_for(Any, "details of NotRetryable").encode(list(error.args), "details")
+        details = codec_for(Any, "details of NotRetryable").encode(list(error.details), "details")
     except Exception:  # the details cannot be kept: the message still is
         _log.warning("details of an error could not be kept", extra={"error": repr(error)})
         return info

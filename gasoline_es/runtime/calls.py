@@ -96,8 +96,8 @@ class Calls:
             return reply.result()
         except TimeoutError:
             raise NoOwner(
-                f"partition {index} has an owner that does not answer; the command {request_id} is durable and will be "
-                f"decided",
+                f"partition {index} has an owner that did not answer in {REPLY_TIMEOUT_S:g} s; the command {request_id} is "
+                f"durable, and is decided once an owner reads it",
                 command_id=request_id,
             ) from None
         finally:

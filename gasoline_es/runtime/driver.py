@@ -168,7 +168,10 @@ class Driver:
                 end = Died(error_info(error))
         if isinstance(end, Died):
             _log.error(
-                "a workflow died",
+                "workflow %s %s died: %s",
+                state.summary.name,
+                live.id,
+                end.error,
                 extra={"workflow_id": live.id, "workflow": state.summary.name, "error": str(end.error)},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error)))

@@ -170,8 +170,11 @@ class Node:
         if views.next_offset >= stop:
             return
         records = self.log.read(self.topics.events, index, views.next_offset, stop)
-        while chunk := list(islice(records, FOLD_CHUNK)):
-            views.fold(chunk)
+        while views.next_offset < stop:
+            before = views.next_offset
+            views.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
+            if views.next_offset == before:
+                break
             await asyncio.sleep(0)
 
     # --- commands through an inbox ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from gasoline_es.core.commands import (
     SendSignal,
     Wake,
     Yield,
+    address_of,
     decode_request,
     encode_reply,
 )
@@ -220,11 +221,21 @@ class Partition:
             try:
                 request = decode_request(record.value)
             except ValueError as error:
-                _log.warning("a record of the inbox was skipped", extra={"partition": self.index, "error": str(error)})
+                self._refuse(record.value, error)
                 continue
             self._consume(request)
         if self._inbox_moved and not self._asked:
             self._ask()
+
+    def _refuse(self, raw: bytes, error: ValueError) -> None:
+        """Answer what cannot be read (a newer client's request, say), so that its caller does not wait for nothing."""
+        _log.warning(
+            "a request in the inbox of partition %d was refused: %s", self.index, error, extra={"partition": self.index}
+        )
+        address = address_of(raw)
+        if address is not None:
+            refused = GasolineError(f"the owner of partition {self.index} cannot read this request: {error}")
+            self._answer(*address, Reply(error=refused))
 
     def _consume(self, request: Request) -> None:
         command: Command = request.command
@@ -235,10 +246,12 @@ class Partition:
             reply = self.decide(command, request.request_id)
         except GasolineError as error:
             reply = Reply(error=error)
-        now_us = self._clock.now_us()
-        partition = self._topics.reply_partition(request.client, self._log.partition_count)
-        value = encode_reply(request.request_id, reply)
-        self._open.records.append(NewRecord(self._topics.replies, partition, request.client, value, now_us))
+        self._answer(request.request_id, request.client, reply)
+
+    def _answer(self, request_id: str, client: str, reply: Reply) -> None:
+        partition = self._topics.reply_partition(client, self._log.partition_count)
+        value = encode_reply(request_id, reply)
+        self._open.records.append(NewRecord(self._topics.replies, partition, client, value, self._clock.now_us()))
 
     def _read_position(self, ownership: Ownership) -> Position:
         key = self._topics.position_key(self.index)
