@@ -1,0 +1,410 @@
+"""What the engine's tests stand on: processes that can be killed at any append, over a virtual clock.
+
+A :class:`World` is a log and a clock that outlive any process. A :class:`Process` is one life of an engine on them: a
+client, and a worker if asked for. ``kill`` ends it as SIGKILL would: nothing is flushed, nothing released. Every log is
+behind a :class:`ScriptedLog`, which counts appends and lets a test decide what becomes of any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+from gasoline_es import Gasoline, Workflow, WorkflowHandle
+from gasoline_es.clock import VirtualClock
+from gasoline_es.core import events as ev
+from gasoline_es.core.events import Event
+from gasoline_es.core.location import Location
+from gasoline_es.errors import LogError, LogFailed
+from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.memory import MemoryLog
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import (
+    Log,
+    LogInfo,
+    Offset,
+    Outcome,
+    Owner,
+    Ownership,
+    Position,
+    Problem,
+    Record,
+    Section,
+    SegmentInfo,
+    Tail,
+)
+from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.worker import Worker
+from projections.views import PartitionViews
+
+PATIENCE_S: Final = float(os.environ.get("GASOLINE_TEST_PATIENCE_S", "30"))
+"""What should happen, happens within this: real time, only ever used up by a failing test."""
+
+Fate = Literal["lost", "unanswered"] | type[LogError]
+"""Of one append. ``lost``: the process dies before it is written. ``unanswered``: it dies when it is durable, before it
+knows. An error: nothing is written, and this is the outcome."""
+
+_names = itertools.count()
+
+
+class ScriptedLog(Log):
+    """Hands everything on to a real log; appends are counted from 1, and a script may decide the fate of each."""
+
+    def __init__(self, inner: FileLog | MemoryLog) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.log_id = inner.log_id
+        self.namespace = inner.namespace
+        self.partition_count = inner.partition_count
+        self.writable = inner.writable
+        self.incarnation = inner.incarnation
+        self.script: dict[int, Fate] = {}
+        self.always: type[LogError] | None = None
+        """While set, every append has this outcome (a disk that stays full)."""
+        self.open_gate = asyncio.Event()
+        """While cleared, appends wait before they are written."""
+        self.open_gate.set()
+        self.asked = asyncio.Event()
+        """Set whenever an append has come as far as the gate."""
+        self.refused = asyncio.Event()
+        """Set whenever an append was given an error by the script."""
+        self.reached = asyncio.Event()
+        """Set when the append was reached at which the process is to die."""
+        self.appended: list[list[Section]] = []
+        """The sections of the appends that were written."""
+        self.written: list[asyncio.Event] = []
+        """Set whenever an append was written and answered."""
+        self._count = 0
+        self._failed = False
+
+    @property
+    def count(self) -> int:
+        """How many appends were asked for."""
+        return self._count
+
+    async def append(self, sections: Sequence[Section]) -> list[Outcome]:
+        self._count += 1
+        number = self._count
+        self.asked.set()
+        await self.open_gate.wait()
+        if self._failed:
+            raise LogFailed("the log failed before")
+        fate = self.script.get(number, self.always)
+        if fate == "lost":
+            await self._die()
+        if isinstance(fate, type):
+            self._failed = self._failed or issubclass(fate, LogFailed)
+            self.refused.set()
+            return [fate(f"injected into append {number}") for _ in sections]
+        outcomes = await self.inner.append(sections)
+        self.appended.append(list(sections))
+        if fate == "unanswered":
+            await self._die()
+        for event in self.written:
+            event.set()  # who waits comes next on the loop, when the engine has seen the outcomes
+        return outcomes
+
+    async def _die(self) -> None:
+        self.reached.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def acquire(self, partition: int) -> Ownership:
+        return await self.inner.acquire(partition)
+
+    async def release(self, partition: int) -> None:
+        await self.inner.release(partition)
+
+    def owner(self, partition: int) -> Owner | None:
+        return self.inner.owner(partition)
+
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        return self.inner.read(topic, partition, start, stop)
+
+    def read_at(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
+    ) -> list[Record]:
+        return self.inner.read_at(topic, partition, offsets, places)
+
+    def end(self, topic: str, partition: int) -> Offset:
+        return self.inner.end(topic, partition)
+
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+        return self.inner.tail(topic, partition, position)
+
+    async def changed(self) -> None:
+        await self.inner.changed()
+
+    def info(self) -> LogInfo:
+        return self.inner.info()
+
+    def verify(self) -> Iterator[Problem | SegmentInfo]:
+        return self.inner.verify()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def crash(self) -> None:
+        """Let go of the log as the end of the process would."""
+        if isinstance(self.inner, FileLog):
+            await self.inner.crash()
+        else:
+            self.inner.crash()
+
+
+class Process:
+    """One life of an engine in this test. Made by :meth:`World.process`."""
+
+    def __init__(self, world: World, log: ScriptedLog) -> None:
+        self.world = world
+        self.log = log
+        self.node = Node(log, world.clock, PartitionViews)
+        self.gasoline = Gasoline(self.node)
+        self.worker: Worker | None = None
+        self.ended = False
+        self.node.start()
+
+    async def work(self, *workflows: Workflow[Any, Any], **settings: Any) -> Worker:
+        """Start a worker for these workflows in this process."""
+        self.worker = self.gasoline.worker(workflows, **settings)
+        await self.worker.__aenter__()
+        return self.worker
+
+    @property
+    def driver(self) -> Driver:
+        assert self.node.driver is not None
+        return self.node.driver
+
+    def in_memory(self, workflow_id: str) -> bool:
+        """Whether the workflow is in memory, with a body or without."""
+        partition = self.node.partition_of(workflow_id)
+        return partition is not None and workflow_id in partition.lives
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End cleanly: the worker, then the log."""
+        self.ended = True
+        if self.worker is not None:
+            await self.worker.stop()
+        await self.node.close()
+
+    async def kill(self) -> None:
+        """End as by SIGKILL: nothing more is written, nothing is released, nobody is told."""
+        if self.ended:
+            return
+        self.ended = True
+        node, driver = self.node, self.node.driver
+        tasks: list[asyncio.Task[Any]] = list(node._tasks)
+        if node._appender._task is not None:
+            tasks.append(node._appender._task)
+        if self.worker is not None:
+            tasks += self.worker._tasks
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if driver is not None:
+            driver.stopping = True
+            driver.runner.stopping = True
+            driver.runner.abandon(lambda workflow_id: False)
+            driver.close()
+            driver.runner._finished = _nobody_listens
+        for partition in node.partitions.values():
+            partition.lost = True  # what a late callback decides goes nowhere
+            for live in list(partition.lives.values()):
+                live.drop_run()
+        await self.log.crash()
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Return when nothing happens any more without time passing or an activity going on."""
+        quiet = 0
+        before = -1
+        while quiet < 3:
+            await self.node.flush()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            quiet = quiet + 1 if self.log.count == before else 0
+            before = self.log.count
+
+    async def until(self, workflow_id: str, holds: Callable[[list[Event]], bool]) -> list[Event]:
+        """Wait until a workflow's durable history, written by this process, fulfils a condition; return it."""
+        written = asyncio.Event()
+        self.log.written.append(written)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                written.clear()
+                history = await self.gasoline.history(workflow_id)
+                if holds(history):
+                    return history
+                await written.wait()
+
+    async def status(self, workflow_id: str, status: str) -> list[Event]:
+        """Wait until a workflow has a status."""
+        written = asyncio.Event()
+        self.log.written.append(written)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                written.clear()
+                if (await self.gasoline.get(workflow_id)).status == status:
+                    return await self.gasoline.history(workflow_id)
+                await written.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, then wait until what it brought about is done."""
+        await self.settle()
+        self.world.clock.advance(seconds)
+        await self.settle()
+
+    async def evict(self, after_s: float = 5.0) -> None:
+        """Let time pass until everything idle may leave memory, and let it."""
+        await self.settle()
+        self.world.clock.advance(after_s)
+        self.driver.evict_idle()
+        await self.settle()
+
+
+class World:
+    """A log and a clock, shared by processes that come and go."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url or f"memory:engine-{next(_names)}"
+        self.clock = VirtualClock()
+        self._processes: list[Process] = []
+
+    async def process(self, **options: Any) -> Process:
+        """Start a process: a client until its ``work`` is called."""
+        log = await open_log(self.url, **options)
+        assert isinstance(log, FileLog | MemoryLog)
+        process = Process(self, ScriptedLog(log))
+        self._processes.append(process)
+        return process
+
+    async def worker(self, *workflows: Workflow[Any, Any], **settings: Any) -> Process:
+        """Start a process that runs these workflows."""
+        process = await self.process()
+        await process.work(*workflows, **settings)
+        return process
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncGenerator[Gasoline]:
+        """Open the log for reading, beside whoever writes it."""
+        async with Gasoline.open(self.url, readonly=True, clock=self.clock) as gasoline:
+            yield gasoline
+
+    async def end(self) -> None:
+        """Kill every process left, then hold every history against what must hold of all."""
+        for process in self._processes:
+            await process.kill()
+        async with self.reader() as gasoline:
+            async for info in gasoline.list():
+                if info.status != "unreadable":
+                    assert_sound(await gasoline.history(info.id))
+
+
+def _nobody_listens(attempt: object) -> None:
+    """What a killed process does with the outcome of an attempt."""
+
+
+async def soon(awaitable: Any) -> Any:
+    """Await something that must happen: a hang fails with its place."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await awaitable
+
+
+# --- what must hold of every history ----------------------------------------------------------------------------------
+
+
+def assert_sound(history: Sequence[Event]) -> None:
+    """Hold a history against what no crash may break: no gap, each step once, each signal once."""
+    assert [event.seq for event in history] == list(range(1, len(history) + 1)), "gap-free from 1 (design §4)"
+    assert isinstance(history[0].data, ev.WorkflowDispatched)
+    assert sum(isinstance(event.data, ev.WorkflowDispatched) for event in history) == 1
+    completed = [event.seq for event in history if isinstance(event.data, ev.WorkflowCompleted)]
+    assert completed in ([], [len(history)]), "nothing follows the completion"
+    _assert_activities(history)
+    _assert_sleeps(history)
+    _assert_signals(history)
+
+
+def _assert_activities(history: Sequence[Event]) -> None:
+    attempts: dict[Location, list[tuple[int, bool]]] = {}
+    for event in history:
+        if isinstance(event.data, ev.ActivityCompleted | ev.ActivityFailed):
+            over = isinstance(event.data, ev.ActivityCompleted) or event.data.final
+            attempts.setdefault(event.data.location, []).append((event.data.attempt, over))
+    for location, tried in attempts.items():
+        assert [number for number, _ in tried] == list(range(1, len(tried) + 1)), f"attempts at {location}: {tried}"
+        assert not any(over for _, over in tried[:-1]), f"an attempt after the last at {location}: {tried}"
+
+
+def _assert_sleeps(history: Sequence[Event]) -> None:
+    started = [event.data.location for event in history if isinstance(event.data, ev.SleepStarted)]
+    finished = [event.data.location for event in history if isinstance(event.data, ev.SleepFinished)]
+    assert len(set(started)) == len(started), f"a sleep started twice: {started}"
+    assert len(set(finished)) == len(finished), f"a sleep ended twice: {finished}"
+    assert set(finished) <= set(started)
+
+
+def _assert_signals(history: Sequence[Event]) -> None:
+    received: list[str] = []
+    gone: list[str] = []
+    places: list[Location] = []
+    for event in history:
+        match event.data:
+            case ev.SignalReceived():
+                received.append(event.data.signal_id)
+            case ev.SignalConsumed():
+                places.append(event.data.location)
+                assert set(event.data.signal_ids) <= set(received), "consumed before it was received"
+                gone += event.data.signal_ids
+            case ev.SignalDiscarded():
+                gone += event.data.signal_ids
+            case _:
+                pass
+    assert len(set(received)) == len(received), f"a signal received twice: {received}"
+    assert len(set(gone)) == len(gone), f"a signal consumed twice: {gone}"
+    assert len(set(places)) == len(places), f"two listens at one location: {places}"
+
+
+# --- reading a history ------------------------------------------------------------------------------------------------
+
+
+def types(history: Iterable[Event]) -> list[str]:
+    """The types of the events, in order."""
+    return [event.type for event in history]
+
+
+def consumed(history: Iterable[Event]) -> list[str]:
+    """The ids of the signals that listens took, in the order taken."""
+    return [one for event in history if isinstance(event.data, ev.SignalConsumed) for one in event.data.signal_ids]
+
+
+def discarded(history: Iterable[Event]) -> list[str]:
+    """The ids of the signals that were forgotten at completion."""
+    return [one for event in history if isinstance(event.data, ev.SignalDiscarded) for one in event.data.signal_ids]
+
+
+def failures(history: Iterable[Event]) -> list[ev.ActivityFailed]:
+    """The failed attempts, in order."""
+    return [event.data for event in history if isinstance(event.data, ev.ActivityFailed)]
+
+
+def successes(history: Iterable[Event]) -> list[ev.ActivityCompleted]:
+    """The completed activities, in order."""
+    return [event.data for event in history if isinstance(event.data, ev.ActivityCompleted)]
+
+
+def has(kind: str, times: int = 1) -> Callable[[list[Event]], bool]:
+    """A condition: the history has at least so many events of a type."""
+    return lambda history: types(history).count(kind) >= times
+
+
+def rehandle(process: Process, handle: WorkflowHandle[Any], workflow: Workflow[Any, Any]) -> WorkflowHandle[Any]:
+    """The same workflow through another process."""
+    return process.gasoline.handle(handle.id, workflow)

@@ -1,0 +1,80 @@
+"""Programs that tests start, to be killed: ``python -m tests.engine.programs NAME URL …``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from gasoline_es import Gasoline, SignalTo
+from gasoline_es.log.port import Outcome, Section
+from tests.engine import workflows as w
+
+
+def die_at_append(gasoline: Gasoline, number: int) -> None:
+    """End this process by os._exit once its n-th append is durable, before anybody learns so."""
+    log: Any = gasoline.log
+    append = log.append
+    count = 0
+
+    async def counted(sections: Sequence[Section]) -> list[Outcome]:
+        nonlocal count
+        outcomes: list[Outcome] = await append(sections)
+        count += 1
+        if count == number:
+            os._exit(9)
+        return outcomes
+
+    log.append = counted
+
+
+async def count_to_three(url: str, dies_at: str) -> None:
+    async with Gasoline.open(url) as gasoline:
+        die_at_append(gasoline, int(dies_at))
+        async with gasoline.worker([w.count_to_three]):
+            async for info in gasoline.list(name="count_to_three"):
+                await gasoline.handle(info.id, w.count_to_three).output()
+
+
+async def worker(url: str, stop_limit: str = "30") -> None:
+    """Work until SIGTERM."""
+    async with Gasoline.open(url) as gasoline:
+        print("ready", flush=True)
+        await gasoline.run_worker(w.ALL, stop_limit=float(stop_limit), evict_after=0.05)
+    print("stopped", flush=True)
+
+
+async def chaos(url: str, workflows: str) -> None:
+    """Dispatch, signal and work until every workflow is complete; the same command goes on after a kill."""
+    async with Gasoline.open(url) as gasoline, gasoline.worker(w.ALL, evict_after=0.02, max_concurrency=20):
+        print("ready", flush=True)
+        handles = [await gasoline.dispatch(w.mixture, seed, key=f"mixture-{seed}") for seed in range(int(workflows))]
+        for number in range(w.PUSHES):
+            for handle in handles:
+                if (await handle.get()).status != "complete":
+                    await gasoline.signal_many([SignalTo(w.Push(number=number), handle.id, id=f"push-{number}")])
+        for handle in handles:
+            await handle.output()
+    print("complete", flush=True)
+
+
+async def carry(url: str, workflow_id: str) -> None:
+    """Replay a workflow that waits for its last signal, send that, and print all its body saw."""
+    from tests.engine import kinds
+
+    async with Gasoline.open(url) as gasoline, gasoline.worker([kinds.carrying]):
+        handle = gasoline.handle(workflow_id, kinds.carrying)
+        await handle.signal(kinds.Carry(value=kinds.Everything()))
+        output = await handle.output()
+        for line in kinds.seen:
+            print(line)
+        kinds.seen.clear()
+        kinds.see("output", output)
+        print(kinds.seen[0], flush=True)
+
+
+if __name__ == "__main__":
+    programs = {"count-to-three": count_to_three, "worker": worker, "chaos": chaos, "carry": carry}
+    asyncio.run(programs[sys.argv[1]](*sys.argv[2:]))

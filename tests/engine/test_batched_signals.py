@@ -1,0 +1,163 @@
+"""Required case B09: signals that arrive together are consumed one by one, whatever happens between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gasoline_es import SignalTo
+from gasoline_es.core import events as ev
+from tests.engine.harness import Fate, Process, World, consumed, discarded, soon, successes, types
+from tests.engine.workflows import Add, count_to_three
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+IDS = [f"add-{n}" for n in range(1, 6)]
+
+
+async def send_five(process: Process, workflow_id: str) -> None:
+    sent = await process.gasoline.signal_many([SignalTo(Add(), workflow_id, id=one) for one in IDS])
+    assert sent == IDS
+
+
+async def assert_counted(process: Process, workflow_id: str) -> None:
+    """Hold the outcome against B09: 1, 2, 3 consumed in order, state 3, complete, 4 and 5 discarded and shown so."""
+    handle = process.gasoline.handle(workflow_id, count_to_three)
+    assert await soon(handle.output()) == 3
+    info = await handle.get()
+    assert info.status == "complete"
+    assert info.state == {"count": 3}
+    assert info.queued == {}
+    history = await handle.history()
+    assert consumed(history) == IDS[:3]
+    assert discarded(history) == IDS[3:]
+    assert [done.output for done in successes(history)] == [b"1", b"2", b"3"]
+    last = history[-1].data
+    assert isinstance(last, ev.WorkflowCompleted)
+    assert (last.output, last.state) == (b"3", b'{"count":3}')
+
+
+async def test_batch_of_signals_is_consumed_one_by_one_and_the_rest_discarded(any_world: World) -> None:
+    """required.md B09, semantics.md §5."""
+    client = await any_world.process()
+    handle = await client.gasoline.dispatch(count_to_three, None)
+    before = len(client.log.appended)
+    await send_five(client, handle.id)
+    assert len(client.log.appended) == before + 1, "signal_many is one append"
+    assert list((await handle.get()).queued) == IDS
+    await client.work(count_to_three)
+    await assert_counted(client, handle.id)
+
+
+async def first_life(world: World, script: dict[int, Fate]) -> tuple[str | None, bool, int]:
+    """Dispatch, send, work: until done, or until the append at which the process dies. Gives id, died, appends."""
+    process = await world.process()
+    process.log.script = script
+    workflow_id: str | None = None
+
+    async def live() -> None:
+        nonlocal workflow_id
+        handle = await process.gasoline.dispatch(count_to_three, None, key="b09")
+        workflow_id = handle.id
+        await send_five(process, handle.id)
+        await process.work(count_to_three)
+        await handle.output()
+        await process.settle()
+
+    living = asyncio.ensure_future(live())
+    dying = asyncio.ensure_future(process.log.reached.wait())
+    await soon(asyncio.wait((living, dying), return_when=asyncio.FIRST_COMPLETED))
+    for task in (living, dying):
+        task.cancel()
+    await asyncio.gather(living, dying, return_exceptions=True)
+    died, count = process.log.reached.is_set(), process.log.count
+    await process.kill()
+    return workflow_id, died, count
+
+
+@pytest.mark.parametrize("fate", ["lost", "unanswered"])
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_batch_of_signals_survives_a_kill_at_every_append(kind: str, fate: Fate, tmp_path: Path) -> None:
+    """required.md B09: killed before and after every single durable append, then started again: the same outcome."""
+    number, kills = 0, 0
+    while True:
+        number += 1
+        world = World() if kind == "memory" else World(f"file:{tmp_path}/log-{number}")
+        _, died, _ = await first_life(world, {number: fate})
+        again = await world.process()
+        handle = await again.gasoline.dispatch(count_to_three, None, key="b09")
+        await send_five(again, handle.id)  # a repeat: the client cannot know whether it was received
+        await again.work(count_to_three)
+        await assert_counted(again, handle.id)
+        await world.end()
+        if not died:
+            break
+        kills += 1
+    assert kills >= 8, "dispatch, signals, and at least two for each of three rounds"
+
+
+async def test_kill_in_every_life_still_ends_in_the_same_history(world: World) -> None:
+    """required.md B09, harder: every life gets only one append further than the one before."""
+    client = await world.process()
+    handle = await client.gasoline.dispatch(count_to_three, None)
+    await send_five(client, handle.id)
+    await client.kill()
+    lives = 0
+    while True:
+        lives += 1
+        process = await world.process()
+        process.log.script = {1: "unanswered"}
+        await process.work(count_to_three)
+        ended = asyncio.ensure_future(process.gasoline.handle(handle.id, count_to_three).output())
+        dying = asyncio.ensure_future(process.log.reached.wait())
+        await soon(asyncio.wait((ended, dying), return_when=asyncio.FIRST_COMPLETED))
+        died = process.log.reached.is_set()
+        for task in (ended, dying):
+            task.cancel()
+        await asyncio.gather(ended, dying, return_exceptions=True)
+        await process.kill()
+        if not died:
+            break
+    assert lives >= 6
+    last = await world.worker(count_to_three)
+    await assert_counted(last, handle.id)
+
+
+# --- in processes of their own ----------------------------------------------------------------------------------------
+
+
+def run_program(url: str, dies_at: int) -> int:
+    """Run the second part of this file as a process that calls os._exit when its n-th event is durable."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.engine.programs", "count-to-three", url, str(dies_at)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 9), done.stderr
+    assert done.stderr == ""
+    return done.returncode
+
+
+async def test_batch_of_signals_survives_os_exit_of_a_process_after_every_event(file_world: World) -> None:
+    """required.md B09: real processes on a file log, each ending by os._exit one append after it started."""
+    client = await file_world.process()
+    handle = await client.gasoline.dispatch(count_to_three, None, key="b09")
+    await send_five(client, handle.id)
+    await client.stop()
+    runs = 1
+    while run_program(file_world.url, 1) == 9:
+        runs += 1
+    assert runs >= 4
+    reader = await file_world.process()
+    await assert_counted(reader, handle.id)
+    assert "workflow.completed" in types(await reader.gasoline.history(handle.id))
