@@ -315,7 +315,8 @@ class MemoryLog(Log):
 
     def _announce(self) -> None:
         for handle in list(self.store.handles):
-            handle.wake()
+            if handle is not self:
+                handle.wake()
 
     def wake(self) -> None:
         """Let :meth:`changed` return, on whatever loop it waits."""

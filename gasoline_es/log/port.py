@@ -218,7 +218,7 @@ class Log(ABC):
 
     @abstractmethod
     async def changed(self) -> None:
-        """Return once something may have been published, or an owner may have changed, since the last call returned.
+        """Return once another handle may have published something, or an owner may have changed, since the last return.
 
         The first call returns at once. One waiter at a time. Spurious returns are allowed; a missed change is not, nor
         is a delay of more than a few milliseconds for what another process published.

@@ -1,0 +1,1 @@
+"""What tests of programs on this library may use: contract suites and faults below the log."""

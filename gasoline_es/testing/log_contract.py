@@ -381,12 +381,12 @@ class LogContract:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    async def test_changed_returns_for_ones_own_and_for_others_appends(self, opener: Opener) -> None:
+    async def test_changed_returns_for_what_others_append_and_not_for_ones_own(self, opener: Opener) -> None:
         one, two = await opener(), await opener()
         async with asyncio.timeout(2):
             await one.changed()
         tail = one.tail(INBOX, 0)
-        for number, log in enumerate([one, two, one, two]):
+        for number in range(3):
             found: list[int] = []
 
             def arrived(found: list[int] = found) -> bool:
@@ -395,9 +395,27 @@ class LogContract:
 
             waiting = asyncio.create_task(soon(arrived, one))
             await asyncio.sleep(0)
-            await put(log, None, event(number, 0, INBOX))
+            await put(two, None, event(number, 0, INBOX))
             await waiting
             assert found == [number]
+        await put(one, None, event(3, 0, INBOX))
+        assert numbers(tail.poll()) == [3], "it is there all the same"
+        await one.close()
+        await two.close()
+
+    async def test_a_section_without_records_writes_nothing_and_tells_whether_its_owner_still_is_one(
+        self, opener: Opener
+    ) -> None:
+        one, two = await opener(), await opener()
+        taken = await one.acquire(0)
+        before = one.info()
+        (outcome,) = await one.append([Section(0, taken.epoch, [])])
+        assert isinstance(outcome, Appended)
+        assert [segment.batches for segment in one.info().segments] == [segment.batches for segment in before.segments]
+        await one.release(0)
+        await two.acquire(0)
+        (outcome,) = await one.append([Section(0, taken.epoch, [])])
+        assert isinstance(outcome, Fenced)
         await one.close()
         await two.close()
 
@@ -428,15 +446,16 @@ class LogContract:
         await two.close()
 
     async def test_a_cancelled_wait_for_changes_leaves_nothing_behind(self, opener: Opener) -> None:
-        log = await opener()
+        log, other = await opener(), await opener()
         await log.changed()
         for _ in range(3):
             with pytest.raises(TimeoutError):
                 await soon(lambda: False, log, timeout_s=0.01)
-        await put(log, None, event(1, 0, INBOX))
+        await put(other, None, event(1, 0, INBOX))
         async with asyncio.timeout(2):
             await log.changed()
         await log.close()
+        await other.close()
 
     # --- opening and closing ------------------------------------------------------------------------------------------
 

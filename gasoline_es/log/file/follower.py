@@ -1,7 +1,7 @@
 """The follower: waits until something may have been published, by this process or another.
 
 Other processes' publications show as changes of files: published ends and epochs. They are watched by watchfiles, whose wait
-(a 1 ms step) runs in a thread of its own, and only while somebody waits. What this process publishes wakes the waiter directly.
+(a 1 ms step) runs in a thread of its own, and only while somebody waits. What this handle publishes is no news to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROBE_S: Final = 0.5
 
 
 class Follower:
-    """Wakes one waiter. Belongs to one event loop; ``publish`` may be called from any thread."""
+    """Wakes one waiter. Belongs to one event loop."""
 
     def __init__(self, directory: str, own: Callable[[str], bool], lost_owner: Callable[[], bool]) -> None:
         """``own``: whether a path is one of this handle's own files. ``lost_owner``: whether an owner died or fell silent."""
@@ -61,10 +61,6 @@ class Follower:
             self._wake()
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)  # goes round once more: a timer of its own for every wait
-
-    def publish(self) -> None:
-        """Say that this handle published something. On the loop's thread."""
-        self._wake()
 
     def _wake(self) -> None:
         self._dirty = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import OrderedDict
 from typing import Final
 
@@ -79,7 +80,8 @@ class Indexes:
         unwritten, self._unwritten = self._unwritten, []
         for segment, index in unwritten:
             try:
-                beside = f"{segment.path}.index.tmp"
+                # Named by process: two that find the same segment complete must not take each other's file away.
+                beside = f"{segment.path}.index.{os.getpid()}.tmp"
                 self._disk.unlink(beside)
                 fd = self._disk.create(beside)
                 try:

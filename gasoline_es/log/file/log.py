@@ -163,6 +163,11 @@ class FileLog(Log):
         try:
             self._usable()
             outcomes: list[Outcome | None] = [self._refused(draft) for draft in drafts]
+            # A section without records writes nothing, but its owner must still be the owner (filelog.md §3.1).
+            outcomes = [
+                outcome if outcome is not None or _writes(draft) else self._look(draft)
+                for draft, outcome in zip(drafts, outcomes, strict=True)
+            ]
             written = [draft for draft, outcome in zip(drafts, outcomes, strict=True) if outcome is None]
             size = 0
             for draft in written:
@@ -181,7 +186,6 @@ class FileLog(Log):
         finally:
             if not hopped:
                 self._mutex.release()
-        self._follower.publish()
         rest = iter(settled)
         return [next(rest) if outcome is None else outcome for outcome in outcomes]
 
@@ -189,13 +193,8 @@ class FileLog(Log):
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-log-writer")
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, writer, written)
-        future.add_done_callback(self._thread_done)
+        future.add_done_callback(lambda _: self._mutex.release())
         return future
-
-    def _thread_done(self, future: asyncio.Future[list[Outcome]]) -> None:
-        self._mutex.release()
-        if not future.cancelled() and future.exception() is None:
-            self._follower.publish()
 
     def _commit(self, writer: SegmentWriter, written: list[Draft]) -> list[Outcome]:
         """Write, sync, publish, look for a higher epoch: all that makes a section count or not."""
@@ -231,6 +230,14 @@ class FileLog(Log):
         assert self._writer is not None
         firsts = {topic: Offset(first) for topic, first in draft.firsts.items()}
         return Appended(firsts, pack_place(place.segment, position))
+
+    def _look(self, draft: Draft) -> Outcome:
+        assert draft.epoch is not None
+        with self._lock:
+            if self._disk.exists(self._owned[draft.partition].next_epoch):
+                del self._owned[draft.partition]
+                return self._fenced(draft.partition, draft.epoch)
+        return Appended({})
 
     def _refused(self, draft: Draft) -> Outcome | None:
         if draft.epoch is None or draft.begin is not None:
@@ -468,3 +475,7 @@ async def open_file_log(
 def _absolute(directory: str) -> str:
     """Return the path that stays the same when the program changes its working directory."""
     return os.path.abspath(directory)
+
+
+def _writes(draft: Draft) -> bool:
+    return bool(draft.records) or draft.begin is not None or draft.release or draft.epoch is None

@@ -13,6 +13,7 @@ from gasoline_es.log.file.lines import BatchHeader, Place
 from gasoline_es.log.file.ownership import Link, Ownership
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
+from gasoline_es.log.names import check_namespace
 from gasoline_es.log.port import Offset, Record
 
 
@@ -223,4 +224,6 @@ def _records(
 
 
 def _namespace(topic: str) -> str:
-    return topic.partition(".")[0]
+    namespace = topic.partition(".")[0]
+    check_namespace(namespace)  # it becomes part of a path
+    return namespace
