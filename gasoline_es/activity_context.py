@@ -76,8 +76,13 @@ class ActivityContext:
                 )
             return cast("S", self._asked.value)
         codec = codec_for(model, f"the state {_shown(model)} in activity {self.name}")
-        value = self._empty(model) if self.state_json == b"null" else codec.decode(self.state_json)
-        self._asked = _Asked(model, codec, value, codec.encode(value, "state"))
+        if self.state_json == b"null":
+            value = self._empty(model)
+            encoded = codec.encode(value, "state")
+        else:
+            value = codec.decode(self.state_json)
+            encoded = codec.render(value)
+        self._asked = _Asked(model, codec, value, encoded)
         return cast("S", value)
 
     def changed_state(self) -> bytes | None:

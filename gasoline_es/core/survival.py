@@ -1,15 +1,18 @@
 """Values that provably come back from their encoding as they were: told by their types alone, without trying (design §9).
 
-The proof is an allow-list over pydantic's own schema: a model whose fields are plain scalars, or such models again, with
-no validator, serialiser, constraint, alias or configuration that could change a value, holds only values that survive if
-each of them has exactly its field's type. Everything else is tried: encoded, decoded and compared.
+The proof is an allow-list over pydantic's own schema: a model whose fields are plain scalars, datetimes of UTC, lists and
+dictionaries of such, or such models again, with no validator, serialiser, constraint, alias or configuration that could
+change a value, holds only values that survive if each of them has exactly its field's type. Everything else is tried: encoded, decoded and compared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, cast
+
+from pydantic_core import TzInfo
 
 Survives = Callable[[Any], bool]
 """Tells whether a value survives. False means only that it has to be tried."""
@@ -29,6 +32,13 @@ def survival_of(schema: Any) -> Survives | None:
     if kind == "nullable" and node.keys() <= {"type", "schema", "metadata"}:
         inner = survival_of(node["schema"])
         return None if inner is None else lambda value: value is None or inner(value)
+    if kind == "list" and node.keys() <= {"type", "items_schema", "metadata"}:
+        item = survival_of(node.get("items_schema"))
+        return None if item is None else lambda value: type(value) is list and all(map(item, value))
+    if kind == "dict" and node.keys() <= {"type", "keys_schema", "values_schema", "metadata"}:
+        return _dict(node)
+    if kind == "datetime" and node.keys() <= {"type", "microseconds_precision", "metadata"}:
+        return _datetime
     scalar = _SCALARS.get(cast(str, kind))
     return scalar if scalar is not None and node.keys() <= {"type", "metadata"} else None
 
@@ -69,6 +79,27 @@ def _model(node: _Schema) -> Survives | None:
         return True
 
     return survives
+
+
+def _dict(node: _Schema) -> Survives | None:
+    keys, held = node.get("keys_schema"), survival_of(node.get("values_schema"))
+    if held is None or keys is None or keys.get("type") != "str" or not keys.keys() <= {"type", "metadata"}:
+        return None
+
+    def survives(value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        entries = cast(dict[Any, Any], value)
+        return all(type(key) is str for key in entries) and all(map(held, entries.values()))
+
+    return survives
+
+
+def _datetime(value: Any) -> bool:
+    if type(value) is not datetime or value.fold:
+        return False
+    zone = value.tzinfo
+    return zone is None or zone is UTC or (type(zone) is TzInfo and not value.utcoffset())
 
 
 def _field(field: _Schema) -> Survives | None:
