@@ -1,6 +1,7 @@
 """Runs the blocks of a page in one folder: scripts by this Python, commands by one bash on a pseudo-terminal.
 
 A reader sits at a terminal, so the commands do too (tables and not JSON); it is 120 columns wide and knows no colours.
+Where there is no `jq`, one made of the Python binding stands in; `GASOLINE_DOCS_JQ=shim` puts it before a real one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
@@ -28,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # CI runs these as such; a page that shows them is not the place to do it again.
 RUN_BY_CI_OR_BY_HAND = frozenset({"make demo", "make test", "make soak", "make bench"})
 BLOCK_TIMEOUT_S = 60.0
+JQ_VARIABLE = "GASOLINE_DOCS_JQ"
+_JQ_SHIM = Path(__file__).with_name("jq_shim.py")
 _ROWS, _COLUMNS = 50, 120
 _END = re.compile(r"\x1e(?P<code>\d+)\x1e\r?\n")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -38,8 +42,10 @@ _DIED = re.compile(r"^(?:/\S+/)?bash: line \d+: +\d+ (?P<how>Killed|Terminated|A
 def run_page(page: Page, folder: Path, *, timeout_s: float = BLOCK_TIMEOUT_S) -> None:
     """Runs a page's blocks in order in an empty folder. Raises: PageError where one does not do as the page says."""
     whole = page.prose + "".join(block.body for block in page.blocks)
-    environment = page_environment(project="$PROJECT" in whole)
-    with Console(folder, environment) as console:
+    with (
+        tempfile.TemporaryDirectory(prefix="gasoline-docs-") as programs,
+        Console(folder, environment := page_environment(Path(programs), project="$PROJECT" in whole)) as console,
+    ):
         for block in page.blocks:
             if block.no_run is not None:
                 continue
@@ -53,17 +59,31 @@ def run_page(page: Page, folder: Path, *, timeout_s: float = BLOCK_TIMEOUT_S) ->
                 check_parses(block)
 
 
-def page_environment(*, project: bool) -> dict[str, str]:
-    """This process's environment with the tools of .venv first, a plain terminal and, if used, ``$PROJECT``."""
+def page_environment(programs: Path, *, project: bool) -> dict[str, str]:
+    """This process's environment with the tools of .venv first, a plain terminal and, if used, ``$PROJECT``.
+
+    ``programs``: an empty folder that lasts as long as the page; what a fresh machine may lack is put there.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GASOLINE_"))}
     for name in ("CI", "COLUMNS", "LINES", "FORCE_COLOR", "PROJECT", "BASH_ENV", "ENV"):
         environment.pop(name, None)
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    _write_jq(programs / "jq")
+    path = [str(Path(sys.executable).parent), environment.get("PATH", os.defpath), str(programs)]
+    if os.environ.get(JQ_VARIABLE) == "shim":
+        path.insert(0, path.pop())
+    environment["PATH"] = os.pathsep.join(path)
     environment["TERM"] = "dumb"
     environment["NO_COLOR"] = "1"
     if project:
         environment["PROJECT"] = str(ROOT)
     return environment
+
+
+def _write_jq(path: Path) -> None:
+    # By way of sh: the line after `#!` takes neither long paths nor spaces in them.
+    command = shlex.join([sys.executable, str(_JQ_SHIM)])
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
 
 
 def _run_python(block: Block, folder: Path, environment: dict[str, str], timeout_s: float) -> None:

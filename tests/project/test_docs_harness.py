@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.project.doc_console import ROOT, run_page
+from tests.project.doc_console import JQ_VARIABLE, ROOT, page_environment, run_page
 from tests.project.doc_pages import Block, PageError, commands, matches, parse_page
 
 
@@ -266,3 +269,103 @@ def test_data_that_parses_is_accepted(block: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", ['json\n{"a": 1', 'json\n{"a": 1}\nwords', "toml\n[a"])
 def test_data_that_does_not_parse_is_found(block: str, tmp_path: Path) -> None:
     assert "does not parse" in fails(f"```{block}\n```\n", tmp_path)
+
+
+# --- jq ---------------------------------------------------------------------------------------------------------------
+
+ORDERS = '{"id":"a","cents":[900,1]}\n{"id":"\u00e9","cents":[]} {"id":null}\n'
+
+
+def jq(folder: Path, *arguments: str, given: str = ORDERS) -> tuple[int, str]:
+    """Run the stand-in for jq as pages do; return its exit code and what it printed."""
+    programs = folder / "programs of pages"
+    programs.mkdir(exist_ok=True)
+    page_environment(programs, project=False)
+    done = subprocess.run(
+        [programs / "jq", *arguments], cwd=folder, input=given, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode in (0, 1, 4)) == (done.stderr == ""), done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["-c", "."], '{"id":"a","cents":[900,1]}\n{"id":"é","cents":[]}\n{"id":null}\n'),
+        ([".cents[:1]?"], "[\n  900\n]\n[]\nnull\n"),
+        (["-r", ".id"], "a\né\nnull\n"),
+        (["-s", "length"], "3\n"),
+        (["-cs", "map(.id)"], '["a","é",null]\n'),
+        (["-R", "-c", "[fromjson? | .id]"], '["a"]\n[]\n'),
+        (["-Rs", "length"], f"{len(ORDERS)}\n"),
+        (["-n", "-r", "--arg", "who", "Kim", '"by \\($who)"'], "by Kim\n"),
+        (["-c", "--argjson", "n", "[1]", "-n", "$n"], "[1]\n"),
+        (["-j", ".id // empty"], "aé"),
+        (["-S", "-c", "select(.cents[0])"], '{"cents":[900,1],"id":"a"}\n'),
+        (["--raw-output", ".id", "-"], "a\né\nnull\n"),
+    ],
+)
+def test_the_stand_in_for_jq_prints_what_jq_prints(arguments: list[str], printed: str, tmp_path: Path) -> None:
+    assert jq(tmp_path, *arguments) == (0, printed)
+    if shutil.which("jq"):
+        real = subprocess.run(
+            ["jq", *arguments], cwd=tmp_path, input=ORDERS, capture_output=True, text=True, check=True
+        )
+        assert real.stdout == printed
+
+
+def test_the_stand_in_for_jq_reads_files_in_order(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_text("1\n2\n")
+    (tmp_path / "2.jsonl").write_text("3")
+    assert jq(tmp_path, ".+1", "1.jsonl", "2.jsonl", given="") == (0, "2\n3\n4\n")
+    assert jq(tmp_path, ".", "1.jsonl", "no such", given="") == (2, "1\n2\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "code", "printed"),
+    [
+        (["-e", "."], "1 true", 0, "1\ntrue\n"),
+        (["-e", "."], "true false", 1, "true\nfalse\n"),
+        (["-es", "map(.a) | any"], '{"a":null}', 1, "false\n"),
+        (["-e", "empty"], "1", 4, ""),
+        ([".a"], '1 {"a":2}', 5, "2\n"),
+        (["."], "1 {2", 2, "1\n"),
+        ([".["], "1", 3, ""),
+        (["--nothing", "."], "1", 2, ""),
+        ([], "1", 2, ""),
+        (["--arg", "x"], "1", 2, ""),
+    ],
+)
+def test_the_stand_in_for_jq_ends_as_jq_ends(
+    arguments: list[str], given: str, code: int, printed: str, tmp_path: Path
+) -> None:
+    assert jq(tmp_path, *arguments, given=given) == (code, printed)
+
+
+def test_pages_have_a_jq_wherever_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = """
+        ```console
+        $ echo '{"id": "a"} {"id": "b"}' | jq -r .id | head -1
+        a
+        $ command -v jq
+        …SHOWN/jq
+        ```
+        """
+    # A machine that has neither jq nor this repository's .venv on its PATH.
+    few = tmp_path / "few"
+    few.mkdir()
+    for name in ("bash", "sh", "head", "basename"):
+        (few / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(few))
+    run(page.replace("SHOWN", "/gasoline-docs-…"), _made(tmp_path / "without"))
+    # A real one wins, unless it is not wanted.
+    (few / "jq").write_text(f"#!/bin/sh\nexec {sys.executable} -c \"print('a')\"\n")
+    (few / "jq").chmod(0o755)
+    run(page.replace("SHOWN", str(few)), _made(tmp_path / "real"))
+    monkeypatch.setenv(JQ_VARIABLE, "shim")
+    run(page.replace("SHOWN", "/gasoline-docs-…"), _made(tmp_path / "shim"))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
