@@ -9,12 +9,16 @@ from typing import Any, Final
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.bodies import Body, decode_records, pack_place, unpack_place
 from gasoline_es.log.file.catalog import Catalog
-from gasoline_es.log.file.lines import BatchHeader, Place
+from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Link, Ownership
+from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.names import check_namespace
 from gasoline_es.log.port import Offset, Record
+
+_HEADERS_MAX: Final = 1_024
+_BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Reader:
@@ -25,6 +29,8 @@ class Reader:
         self._files: Final = catalog.files
         self._ownership: Final = ownership
         self._lock: Final = lock
+        self._headers: Final = Recent[int, BatchHeader](_HEADERS_MAX)
+        self._bodies: Final = Recent[tuple[int, int], Body](_BODIES_BYTES_MAX)
 
     def end(self, topic: str, partition: int) -> Offset:
         """Return the offset after the last counted record."""
@@ -159,20 +165,28 @@ class Reader:
                 segment = self._catalog.segments.get(number)
             if segment is None or segment.header is None or not segment.header.bytes <= position < segment.position:
                 continue
-            with self._files.reading(segment, segment.position) as window:
-                try:
-                    header = BatchScan(window, position, None, None).next(segment.position)
-                    if header is not None:
-                        self._take(segment, window, header, topic, partition, set(wanted), found)
-                except Damage:
-                    continue  # no batch starts there; or one that is damaged, which the search then says
+            try:
+                batch = self._batch(segment, position, place)
+                if batch is not None:
+                    self._take(segment, batch, place, topic, partition, set(wanted), found)
+            except Damage:
+                continue  # no batch starts there; or one that is damaged, which the search then says
         return found
+
+    def _batch(self, segment: Segment, position: int, place: int) -> BatchHeader | None:
+        header = self._headers.get(place)
+        if header is None:
+            with self._files.reading(segment, segment.position) as window:
+                header = BatchScan(window, position, None, None).next(segment.position)
+            if header is not None:
+                self._headers.put(place, header)
+        return header
 
     def _take(
         self,
         segment: Segment,
-        window: Window,
         header: BatchHeader,
+        place: int,
         topic: str,
         partition: int,
         wanted: set[int],
@@ -182,15 +196,38 @@ class Reader:
         namespace = _namespace(topic)
         if segment.header.namespace != namespace:
             return
+        position = header.body
         for section in header.sections:
             if section.partition == partition and section.epoch is not None:
                 with self._lock:
-                    place = Place(segment.number, header.number)
-                    counts = self._ownership.counts(namespace, partition, section.epoch, place)
+                    at = Place(segment.number, header.number)
+                    counts = self._ownership.counts(namespace, partition, section.epoch, at)
                 if counts:
-                    low, high = min(wanted), max(wanted) + 1
-                    records = _records(window, segment, header, topic, partition, section.epoch, low, high)
-                    found.update({r.offset: r for r in records if r.offset is not None and r.offset in wanted})
+                    body = self._body(segment, header, section, position, place)
+                    found.update(_wanted(body, section, place, topic, partition, wanted))
+            position += section.bytes
+
+    def _body(self, segment: Segment, header: BatchHeader, section: SectionHeader, position: int, place: int) -> Body:
+        key = (place, section.partition)
+        body = self._bodies.get(key)
+        if body is None:
+            with self._files.reading(segment, segment.position) as window:
+                body = read_section(window, header, section, position)
+            self._bodies.put(key, body, section.bytes)
+        return body
+
+
+def _wanted(
+    body: Body, section: SectionHeader, place: int, topic: str, partition: int, wanted: set[int]
+) -> Iterator[tuple[int, Record]]:
+    line = 0
+    for group in section.groups:
+        if group.topic == topic and group.partition == partition and group.offset is not None:
+            for offset in wanted:
+                index = offset - group.offset
+                if 0 <= index < group.size:
+                    yield offset, decode_records(body, line, group, index, index + 1, place)[0]
+        line += group.size
 
 
 def _records(
