@@ -19,7 +19,8 @@ S = TypeVar("S")
 class ActivityContext:
     """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
 
-    Made by the runtime for each attempt; ``ActivityContext()`` does for a unit test. ``attempt`` counts from 1. ``location`` is where the
+    Made by the runtime for each attempt; ``ActivityContext()`` does for a unit test. ``attempt`` counts from 1.
+    ``location`` is where the
     step stands in the workflow's history, as ``{1, 4}``.
     """
 

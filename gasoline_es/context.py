@@ -98,7 +98,8 @@ class WorkflowContext(Listening):
         durable when the step returns.
 
         Raises at the call, recording nothing: NotSerializable when the input cannot be kept exactly; RecordTooLarge when
-        it takes more than 980,000 bytes; ValueError for a bad setting; DefinitionError for anything but an activity. Raises from the await: ActivityFailed, recorded, when
+        it takes more than 980,000 bytes; ValueError for a bad setting; DefinitionError for anything but an
+        activity. Raises from the await: ActivityFailed, recorded, when
         the activity failed for good.
         """
         if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]

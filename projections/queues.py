@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived
 
@@ -26,6 +26,10 @@ class SignalQueues:
                     self._queues.pop(workflow_id, None)
             case _:
                 pass
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids of the workflows that have queued signals."""
+        return iter(self._queues)
 
     def queued(self, workflow_id: str) -> Mapping[str, str]:
         """Return a workflow's queued signals: id → name, oldest first."""

@@ -90,6 +90,15 @@ class PartitionViews:
         """Return the ids of the workflows that are to run now."""
         return self._wake.running
 
+    def signalled(self) -> list[str]:
+        """Return the ids of the workflows that sleep in a listen although signals are queued for them."""
+        found: list[str] = []
+        for workflow_id in self._queues:
+            summary = self._current.get(workflow_id)
+            if summary is not None and summary.waiting is not None and summary.waiting.signals:
+                found.append(workflow_id)
+        return found
+
     def deadlines(self) -> Mapping[str, int]:
         """Return when each sleeping workflow that has a deadline is due: id → microseconds UTC."""
         return self._wake.deadlines

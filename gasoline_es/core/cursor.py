@@ -97,7 +97,8 @@ class Cursor:
             return
         shown = "; ".join(entry.describe() for entry in rest[:10]) + ("; …" if len(rest) > 10 else "")
         raise LatentHistoryFound(
-            f"the body returned although {len(rest)} recorded step{'s remain' if len(rest) > 1 else ' remains'}: {shown}. Nothing was "
+            f"the body returned although {len(rest)} recorded step{'s remain' if len(rest) > 1 else ' remains'}: {shown}. "
+            f"Nothing was "
             f"changed in the history. Put the steps back, or write `await ctx.removed(kind, name)` where each was deleted, "
             f"then wake the workflow",
             locations=[format_location(entry.location) for entry in rest],

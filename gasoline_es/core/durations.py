@@ -19,8 +19,9 @@ _ONE_US = timedelta(microseconds=1)
 MIN_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _ONE_US
 MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _ONE_US
 
-# No duration can be longer than from the first representable time to the last.
-_DURATION_US_MAX = MAX_US - MIN_US
+# Seven thousand years: added to any time before the year 2999 it can be represented, so that a duration which is too long
+# is told by itself, at the call, and not only by the time at which a step comes to it.
+_DURATION_US_MAX = 7_000 * 365 * 86_400 * MICROSECONDS
 
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
@@ -35,7 +36,7 @@ def duration_us(value: float | timedelta, what: str) -> int:
     """Turn seconds or a timedelta into microseconds, rounded to the nearest one (ties to even). Zero is allowed.
 
     ``what`` names the value in the error. Raises: TypeError for another type (bool included); ValueError if it is
-    negative, NaN, infinite, or longer than all representable time.
+    negative, NaN, infinite, or longer than 7,000 years.
     """
     if isinstance(value, timedelta):
         us = (value.days * 86_400 + value.seconds) * MICROSECONDS + value.microseconds
@@ -51,7 +52,7 @@ def duration_us(value: float | timedelta, what: str) -> int:
     if us < 0 or (isinstance(value, float) and value < 0):
         raise ValueError(f"{what} must not be negative")
     if us > _DURATION_US_MAX:
-        raise ValueError(f"{what} is too long: it ends after the year 9999")
+        raise ValueError(f"{what} is too long: at most 7,000 years can be waited")
     return us
 
 

@@ -24,7 +24,7 @@ from gasoline_es.core.guard import close_unstarted_behind, explained, guarded, r
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import Step
-from gasoline_es.errors import ActivityFailed, GasolineError, StepMisused
+from gasoline_es.errors import ActivityFailed, DefinitionError, GasolineError, ReplayError, StepMisused
 
 CLOSED_STEPS_MAX = 1_000
 """A body that goes on asking for steps after it was closed is left behind after so many."""
@@ -41,9 +41,14 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The run cannot go on: an error left the body, or code and history do not fit together."""
+    """The run cannot go on: an error left the body, or code and history do not fit together.
+
+    ``code_at_fault``: the engine ended it over a mistake in the code, which will be mended; then nothing that this turn
+    decided is to be recorded, or the mended code could not replay it.
+    """
 
     error: ev.ErrorInfo
+    code_at_fault: bool = False
 
 
 class _Closed(BaseException):
@@ -236,7 +241,7 @@ class Run:
 
     def _die(self, error: BaseException) -> None:
         self._branch.wait = None
-        self.end = Died(error_info(error))
+        self.end = Died(error_info(error), isinstance(error, ReplayError | StepMisused | DefinitionError))
         self.close()
 
     # --- letting go ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 The proof is an allow-list over pydantic's own schema: a model whose fields are plain scalars, datetimes of UTC, lists and
 dictionaries of such, or such models again, with no validator, serialiser, constraint, alias or configuration that could
-change a value, holds only values that survive if each of them has exactly its field's type. Everything else is tried: encoded, decoded and compared.
+change a value, holds only values that survive if each of them has exactly its field's type. Everything
+else is tried: encoded, decoded and compared.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def survival_of(schema: Any) -> Survives | None:
         return None if inner is None else lambda value: value is None or inner(value)
     if kind == "list" and node.keys() <= {"type", "items_schema", "metadata"}:
         item = survival_of(node.get("items_schema"))
-        return None if item is None else lambda value: type(value) is list and all(map(item, value))
+        return None if item is None else lambda value: type(value) is list and all(map(item, cast(list[Any], value)))
     if kind == "dict" and node.keys() <= {"type", "keys_schema", "values_schema", "metadata"}:
         return _dict(node)
     if kind == "datetime" and node.keys() <= {"type", "microseconds_precision", "metadata"}:

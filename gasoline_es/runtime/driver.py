@@ -89,7 +89,7 @@ class Driver:
         if run is None and status == "sleeping" and self._sleeps_on(live):
             self._rest(partition, live)
             return
-        seq = state.summary.seq
+        seq, mark = state.summary.seq, partition.mark()
         if live.idle:
             self._idle.pop(live, None)
             live.idle = False
@@ -103,6 +103,9 @@ class Driver:
             self._finish(partition, live, Died(error_info(error)))
             return
         if run.end is not None:
+            if isinstance(run.end, Died) and run.end.code_at_fault and state.summary.seq != seq:
+                # What this turn recorded before it met the mistake must not stand in the mended code's way.
+                partition.undo(live, mark)
             self._finish(partition, live, run.end)
         elif state.summary.seq != seq:
             live.blocked_on = state.summary.seq
@@ -197,6 +200,12 @@ class Driver:
                 raise AssertionError(f"{live.id} neither waits nor ended")
             case _:
                 assert_never(wait)
+        if live.state.summary.status == "sleeping":
+            # Woken for nothing, and suspended already: it leaves memory as soon as what woke it is durable.
+            live.suspended_at = live.state.summary.seq
+            if live.settled:
+                self._suspend(partition, live)
+            return
         live.idle = True
         self._idle[live] = self._clock.monotonic()
 
@@ -204,6 +213,8 @@ class Driver:
         """Whether a suspended workflow has nothing to wake for: no deadline that has passed, no signal it waits for."""
         waiting = live.state.summary.waiting
         assert waiting is not None
+        if waiting.signals and live.state.queue:
+            return False  # the code may listen for other names by now than when it was suspended
         if waiting.deadline_us is None:
             return True
         if self._clock.now_us() >= waiting.deadline_us:
@@ -281,10 +292,6 @@ class Driver:
             live.idle = False
             partition = self._home.partition_of(live.id)
             if partition is None or live.run is None or live.blocked_on is not None:
-                continue
-            if live.state.summary.status == "sleeping":
-                live.suspended_at = live.state.summary.seq  # woken for nothing: it is suspended already
-                self.turn(partition, live)
                 continue
             partition.record(live, _suspended(live.run))
             live.suspended_at = live.blocked_on = live.state.summary.seq

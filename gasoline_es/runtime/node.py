@@ -123,7 +123,8 @@ class Node:
         self._spawn(self._drive_running(partition), "gasoline-recover")
 
     async def _drive_running(self, partition: Partition) -> None:
-        for number, workflow_id in enumerate(partition.views.running()):
+        # Suspended listeners with signals too: the code may listen for other names by now.
+        for number, workflow_id in enumerate([*partition.views.running(), *partition.views.signalled()]):
             if number % 50 == 49:
                 await asyncio.sleep(0)  # others get a turn between
             if partition.lost or self.driver is None or self.driver.stopping:

@@ -141,6 +141,22 @@ class Partition:
         if not self._asked:
             self._ask()
 
+    def mark(self) -> tuple[int, int]:
+        """Return a mark to go back to with :meth:`undo`, before anything else is decided in this partition."""
+        return len(self._open.records), len(self._open.events)
+
+    def undo(self, live: Live, mark: tuple[int, int]) -> None:
+        """Take back what was decided since the mark, all of it about this workflow; none of it was appended."""
+        records, events = mark
+        assert all(other is live for other, _, _, _ in self._open.events[events:])
+        del self._open.records[records:], self._open.events[events:]
+        state = fold(live.id, self._log, self._topics.events, self.index, self.views)
+        for batch in (self._in_flight, self._open):
+            for other, seq, time_us, data in batch.events if batch is not None else ():
+                if other is live:
+                    state.apply(seq, time_us, data, state.summary.ray_id, self._worker)
+        live.state = state
+
     def recorded(self, attempt: object) -> None:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
