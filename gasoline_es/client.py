@@ -159,8 +159,8 @@ class Client:
         if unique and key is not None:
             raise ValueError("give `unique` or `key`, not both: a key already makes the workflow one of a kind")
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
-        payload, _ = workflow.input_codec.roundtrip(input, "input")
-        _check_size("the input", payload, canonical(canonical_tags).encode())
+        payload = workflow.input_codec.encode(input, "input")
+        _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         if ray_id is not None and not is_workflow_id(ray_id):
             raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
         if unique:
@@ -257,7 +257,7 @@ class Client:
         if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
             raise DefinitionError(f"a signal is an instance of a class derived from Signal, not {signal!r}")
         kind = type(signal)
-        body, _ = signal_codec(kind).roundtrip(signal, kind.__signal_name__)
+        body = signal_codec(kind).encode(signal, kind.__signal_name__)
         _check_size(f"signal {kind.__signal_name__!r}", body)
         check_workflow_id(to)
         if caller_id is not None:

@@ -11,6 +11,7 @@ exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so it
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import orjson
@@ -48,9 +49,12 @@ class Envelope:
             f"{self._id}{seq}{self._type}{data.TYPE}{self._time}{format_time(time_us)}"
             f'","datacontenttype":"application/json","seq":{seq}{self._tail}'
         )
-        return b"%b%b}" % (head.encode(), _dumps(_ENCODERS[type(data)](data)))
+        kind = type(data)
+        body = _activity_completed(data) if kind is ev.ActivityCompleted else _dumps(_ENCODERS[kind](data))  # pyright: ignore[reportArgumentType]
+        return b"%b%b}" % (head.encode(), body)
 
 
+@lru_cache(maxsize=4096)
 def _inner(text: str) -> str:
     """The text as it stands between the quotes of a JSON string."""
     return _dumps(text).decode()[1:-1]
@@ -100,19 +104,15 @@ def _woken(e: ev.WorkflowWoken) -> dict[str, Any]:
     return {"by": e.by}
 
 
-def _activity_completed(e: ev.ActivityCompleted) -> dict[str, Any]:
-    data = {
-        "location": format_location(e.location),
-        "version": e.version,
-        "name": e.name,
-        "attempt": e.attempt,
-        "started": format_time(e.started_us),
-        "input": _raw(e.input),
-        "output": _raw(e.output),
-    }
-    if e.state is not None:
-        data["state"] = _raw(e.state)
-    return data
+def _activity_completed(e: ev.ActivityCompleted) -> bytes:
+    # The event of nearly every step, put together by hand: half the time of a dictionary and its rendering.
+    head = (
+        f'{{"location":"{format_location(e.location)}","version":{e.version},"name":"{_inner(e.name)}",'
+        f'"attempt":{e.attempt},"started":"{format_time(e.started_us)}","input":'
+    )
+    if e.state is None:
+        return b'%b%b,"output":%b}' % (head.encode(), e.input, e.output)
+    return b'%b%b,"output":%b,"state":%b}' % (head.encode(), e.input, e.output, e.state)
 
 
 def _activity_failed(e: ev.ActivityFailed) -> dict[str, Any]:
@@ -178,7 +178,6 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.WorkflowCompleted: _completed,
     ev.WorkflowFailed: _failed,
     ev.WorkflowWoken: _woken,
-    ev.ActivityCompleted: _activity_completed,
     ev.ActivityFailed: _activity_failed,
     ev.SignalReceived: _received,
     ev.SignalDiscarded: _discarded,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 from gasoline_es.errors import LogError
 
@@ -31,9 +31,11 @@ RECORD_BYTES_MAX: Final = 1_000_000
 """One limit everywhere: the encoded record (its line in the file log) must not be longer. Fits Kafka's default."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
-    """A record to append. ``value`` is JSON text in UTF-8 without a line feed, or None for a tombstone."""
+class NewRecord(NamedTuple):
+    """A record to append (a tuple, because one is made for every event).
+
+    ``value`` is JSON text in UTF-8 without a line feed, or None for a tombstone.
+    """
 
     topic: str
     partition: int

@@ -28,12 +28,22 @@ class Calls:
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._tail: Tail | None = None
         self._order = asyncio.Lock()
+        self._in_turn = 0
+        """How many calls wait for their turn or have it."""
 
     async def decide(self, command: Decidable) -> Reply:
         """Return what became of the command, once that is durable.
 
         Raises: NoOwner: nobody answered in time; the command is durable and will be decided. LogError: it is not.
         """
+        if self._in_turn == 0:
+            # Nobody waits for a turn and the partition is ours: there is nothing to wait for, and nobody to overtake.
+            partition = self._node.partition_of(command.workflow_id)
+            if partition is not None:
+                try:
+                    return (await _decided(partition, (command,)))[0]
+                except Fenced:
+                    pass  # see _answered
         (reply,) = await self.decide_many([command])
         return reply
 
@@ -44,15 +54,18 @@ class Calls:
             places.setdefault(self._node.index_of(command.workflow_id), []).append(place)
         groups = [(index, [commands[place] for place in group]) for index, group in places.items()]
         begun: list[Awaitable[list[Reply]]] = []
-        # A fair lock: what a call waits for here (a partition to be taken) must not let a later one overtake it.
-        async with self._order:
-            try:
+        self._in_turn += 1
+        try:
+            # A fair lock: what a call waits for here (a partition to be taken) must not let a later one overtake it.
+            async with self._order:
                 for index, group in groups:
                     begun.append(await self._begin(index, group))
-            except BaseException:
-                for one in begun:
-                    asyncio.ensure_future(one).add_done_callback(_leave)
-                raise
+        except BaseException:
+            for one in begun:
+                asyncio.ensure_future(one).add_done_callback(_leave)
+            raise
+        finally:
+            self._in_turn -= 1
         answers = [self._answered(*group, one) for group, one in zip(groups, begun, strict=True)]
         decided = [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
         replies: dict[int, Reply] = {}
