@@ -99,7 +99,10 @@ class Branch:
         """
         match step:
             case ActivityStep():
-                self.wait = WaitActivity(self.cursor.place(step, "activity", step.name).location, step)
+                place = self.cursor.place(step, "activity", step.name)
+                self.wait = WaitActivity(place.location, step)
+                if place.entry is None:
+                    return PENDING
             case SleepStep():
                 self.wait = self._take_sleep(step, now_us)
             case ListenStep():

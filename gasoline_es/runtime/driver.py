@@ -170,12 +170,13 @@ class Driver:
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died):
+            error_text = _in_a_line(end.error)
             _log.error(
                 "workflow %s %s died: %s",
                 state.summary.name,
                 live.id,
-                end.error,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": str(end.error)},
+                error_text,
+                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error)))
         live.blocked_on = state.summary.seq
@@ -345,6 +346,17 @@ def _discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:
             ids, characters = [], 0
     if ids:
         yield ev.SignalDiscarded(tuple(ids))
+
+
+LOGGED_CHARACTERS_MAX = 500
+
+
+def _in_a_line(error: ev.ErrorInfo) -> str:
+    """Show an error in a log line: cut, and with nothing in it that could forge a line or move a cursor."""
+    text = str(error)
+    cut = text[:LOGGED_CHARACTERS_MAX]
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
+    return shown if len(cut) == len(text) else f"{shown}… (cut)"
 
 
 ERROR_BYTES_MAX = 100_000
