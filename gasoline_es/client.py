@@ -159,7 +159,7 @@ class Client:
         if unique and key is not None:
             raise ValueError("give `unique` or `key`, not both: a key already makes the workflow one of a kind")
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
-        payload = workflow.input_codec.encode(input, "input")
+        payload = workflow.input_codec.encode(input, workflow.parameter)
         _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         if ray_id is not None and not is_workflow_id(ray_id):
             raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")

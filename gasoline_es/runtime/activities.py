@@ -239,7 +239,7 @@ class ActivityRunner:
         attempt.running = True
         self._limits.add(attempt, attempt.timeout_us)
         if attempt.definition.is_async:
-            attempt.task = self._loop.create_task(self._run_async(attempt))
+            attempt.task = asyncio.Task(self._run_async(attempt), loop=self._loop)
         else:
             attempt.task = self._threads.submit(partial(_call, attempt))
             attempt.task.add_done_callback(partial(self._thread_done, attempt))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, Protocol, TypeVar, assert_never
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, assert_never
 
 import orjson
 
@@ -31,8 +30,6 @@ from gasoline_es.runtime.timers import Timers
 
 _log = logging.getLogger(__name__)
 
-_A = TypeVar("_A")
-
 
 class Home(Protocol):
     """Where the driver finds partitions."""
@@ -51,8 +48,8 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(clock, max_concurrency, partial(self._entered, self._activity_finished))
-        self.timers = Timers(clock, partial(self._entered, self._due))
+        self.runner = ActivityRunner(clock, max_concurrency, self._activity_finished)
+        self.timers = Timers(clock, self._due)
         self.stopping = False
         self._clock = clock
         self._home = home
@@ -60,13 +57,6 @@ class Driver:
         self._idle: dict[Live, float] = {}
         self._unregistered: set[str] = set()
         self._met: set[object] = set()
-
-    def _entered(self, entry: Callable[[_A], None], argument: _A) -> None:
-        """Run what the event loop calls: an error there must not be lost in a log line while a workflow stands still."""
-        try:
-            entry(argument)
-        except Exception as error:
-            self._home.broke(error)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +244,13 @@ class Driver:
         live: Live = owner[1]
         if live.run is None or partition.lost:
             return  # rolled back or lost meanwhile: the next turn asks the runner again
+        try:
+            self._record_outcome(partition, live, attempt)
+        except Exception as error:
+            # The event loop calls this: an error must not be lost in a log line while the workflow stands still.
+            self._home.broke(error)
+
+    def _record_outcome(self, partition: Partition, live: Live, attempt: Attempt) -> None:
         outcome = attempt.outcome
         assert outcome is not None
         if isinstance(outcome, Succeeded):
@@ -278,10 +275,13 @@ class Driver:
         partition = self._home.partition_of(workflow_id)
         if partition is None or self.stopping:
             return
-        # What was sent before the deadline is decided before the deadline (design §5, "Order").
-        partition.consume_inbox()
-        if not partition.lost:
-            self.wake(partition, (workflow_id,))
+        try:
+            # What was sent before the deadline is decided before the deadline (design §5, "Order").
+            partition.consume_inbox()
+            if not partition.lost:
+                self.wake(partition, (workflow_id,))
+        except Exception as error:
+            self._home.broke(error)  # as above
 
     def evict_idle(self) -> None:
         """Suspend what has waited longer than the limit; it leaves memory once that is durable."""

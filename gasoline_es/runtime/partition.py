@@ -325,10 +325,11 @@ class Partition:
             self._hooks.attempts_durable(batch.attempts)
         if events:
             self._hooks.changed(self, events)
+            turn = self._hooks.turn
             for live in dict.fromkeys([live for live, _, _, _ in events]):
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
                     live.blocked_on = None
-                self._hooks.turn(self, live)
+                turn(self, live)
 
     def _roll_back(self, batch: Batch, error: LogError) -> None:
         """None of it happened: forget every decision since the last good append, and read again what others sent."""
