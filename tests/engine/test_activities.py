@@ -150,10 +150,10 @@ async def hopeful(ctx: WorkflowContext, _: None) -> str:
 
 
 async def test_not_retryable_ends_the_attempts_at_once_with_its_details(world: World) -> None:
-    """semantics.md §4, api.md: NotRetryable stops retries; .details are what it was raised with."""
+    """semantics.md §4, api.md: NotRetryable stops retries; .details are what follows its message."""
     process = await world.worker(hopeful)
     handle = await process.gasoline.dispatch(hopeful, None)
-    assert await soon(handle.output()) == repr(b'["card",{"code":51}]')
+    assert await soon(handle.output()) == repr(b'[{"code":51}]')
     (failure,) = failures(await handle.history())
     assert (failure.final, failure.exhausted) == (True, False)
     assert (await handle.get()).state is None

@@ -160,6 +160,26 @@ async def test_error_text_of_any_kind_ends_in_a_dead_workflow_not_a_dead_process
     assert await soon((await process.gasoline.dispatch(echo, "lives")).output()) == "lives"
 
 
+async def test_log_line_of_a_death_is_one_short_line_without_control_characters(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """required.md B24, style.md §10: an error's text cannot forge a line of the worker's log, nor flood it."""
+
+    @workflow
+    async def forging(ctx: WorkflowContext, _: None) -> None:
+        raise ValueError("first\nERROR forged \x1b[2J\x9b\r\u202e\udc80\x00" + "x" * 100_000)
+
+    process = await world.worker(forging)
+    with caplog.at_level(logging.ERROR, "gasoline_es"):
+        handle = await process.gasoline.dispatch(forging, None)
+        await process.status(handle.id, "dead")
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.isprintable()
+    assert len(told) < 1_000
+    assert r"ValueError: first\nERROR forged \x1b[2J\x9b\r\u202e\udc80\x00xxx" in told
+    assert handle.id in told
+
+
 async def test_output_times_out_without_harm(any_world: World) -> None:
     """api.md: handle.output(timeout=…)."""
     process = await any_world.worker(one_note)
