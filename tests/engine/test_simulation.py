@@ -122,14 +122,16 @@ class Simulation:
 
     async def or_death(self, process: Process, call: Any) -> Any:
         """Await a call, unless the process dies first."""
-        calling = asyncio.ensure_future(call)
+        calling: asyncio.Future[Any] = asyncio.ensure_future(call)
         dying = asyncio.ensure_future(process.log.reached.wait())
         await soon(asyncio.wait((calling, dying), return_when=asyncio.FIRST_COMPLETED))
         if not calling.done():
             calling.cancel()
         dying.cancel()
-        outcome: list[Any] = await asyncio.gather(calling, dying, return_exceptions=True)
-        return outcome[0]
+        await asyncio.wait((calling, dying))
+        if calling.cancelled():
+            return asyncio.CancelledError()
+        return calling.exception() or calling.result()
 
     async def quiet(self, process: Process) -> None:
         await self.or_death(process, process.settle())
