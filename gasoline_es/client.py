@@ -45,6 +45,8 @@ I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
 AnyWorkflow = Workflow[Any, Any]
 
+_NOBODY = "00000000-0000-7000-8000-000000000000"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkflowInfo:
@@ -129,7 +131,7 @@ class Client:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._calls = Calls(node)
-        self._undecided: builtins.list[tuple[str, str, dict[str, str]]] = []
+        self._undecided: dict[str, tuple[str, dict[str, str]]] = {}
         """Dispatches under way: id, name and tags, so that a signal by tags finds what was dispatched just before it."""
 
     # --- starting -----------------------------------------------------------------------------------------------------
@@ -169,12 +171,11 @@ class Client:
                 return WorkflowHandle(self, found, workflow)
         workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
         command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
-        undecided = (workflow_id, workflow.name, canonical_tags)
-        self._undecided.append(undecided)
+        self._undecided[workflow_id] = (workflow.name, canonical_tags)
         try:
             reply = await self._decide(command)
         finally:
-            self._undecided.remove(undecided)
+            self._undecided.pop(workflow_id, None)
         return WorkflowHandle(self, reply.id, workflow)
 
     def _new_id(self, name: str, tags: dict[str, str], unique: bool, key: str | None) -> str:
@@ -234,11 +235,18 @@ class Client:
         wanted = check_tags(tags, f"signal to {name!r}")
         passed: set[str] = set()
         # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
-        while (found := await self._find(name, wanted, passed) or self._dispatching(name, wanted, passed)) is not None:
-            try:
-                return (await self._decide(self._signal_command(signal, found, id))).id
-            except WorkflowNotFound:
-                passed.add(found)  # it completed between the look-up and the send: the next one is the first now
+        self._signal_command(signal, _NOBODY, id)  # what is wrong with the signal is said before anybody is looked up
+
+        async def first_match() -> SendSignal | None:
+            found = await self._find(name, wanted, passed) or self._dispatching(name, wanted, passed)
+            return None if found is None else self._signal_command(signal, found, id)
+
+        while (decided := await self._calls.decide_prepared(first_match)) is not None:
+            command, reply = decided
+            if not isinstance(reply.error, WorkflowNotFound):
+                return _raised(reply).id
+            # It completed between the look-up and the send: the next one is the first now.
+            passed.add(command.workflow_id)
         if graceful_not_found:
             return None
         raise WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
@@ -376,7 +384,7 @@ class Client:
 
     def _dispatching(self, name: str, tags: dict[str, str], passed: Iterable[str]) -> str | None:
         """Return the first match among this client's own dispatches under way (design §5)."""
-        for workflow_id, its_name, its_tags in self._undecided:
+        for workflow_id, (its_name, its_tags) in self._undecided.items():
             if its_name == name and workflow_id not in passed and tags.items() <= its_tags.items():
                 return workflow_id
         return None

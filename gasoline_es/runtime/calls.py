@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from gasoline_es.core.commands import Dispatch, Reply, Request, SendSignal, Wake, decode_reply
 from gasoline_es.errors import Fenced, LogError, NoOwner
@@ -14,6 +14,7 @@ from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
 
 Decidable = Dispatch | SendSignal | Wake
+_D = TypeVar("_D", bound=Decidable)
 
 LOOK_AT_OWNER_S: Final = 0.2
 """How often a caller that waits for a reply looks whether the partition's owner still lives."""
@@ -46,6 +47,24 @@ class Calls:
                     pass  # see _answered
         (reply,) = await self.decide_many([command])
         return reply
+
+    async def decide_prepared(self, prepare: Callable[[], Awaitable[_D | None]]) -> tuple[_D, Reply] | None:
+        """Decide what ``prepare`` returns, which is called in this call's turn: what it looks up is as of then.
+
+        None: there was nothing to decide. Raises: like :meth:`decide`.
+        """
+        self._in_turn += 1
+        try:
+            async with self._order:
+                command = await prepare()
+                if command is None:
+                    return None
+                index = self._node.index_of(command.workflow_id)
+                begun = await self._begin(index, (command,))
+        finally:
+            self._in_turn -= 1
+        (reply,) = await self._answered(index, (command,), begun)
+        return command, reply
 
     async def decide_many(self, commands: Sequence[Decidable]) -> list[Reply]:
         """Decide the commands in order, those of one partition in one append; returns once all are durable."""

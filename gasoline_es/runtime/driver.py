@@ -275,6 +275,10 @@ class Driver:
         partition = self._home.partition_of(workflow_id)
         if partition is None or self.stopping:
             return
+        if workflow_id not in partition.lives:
+            summary = partition.views.summary(workflow_id)
+            if summary is None or summary.status not in ("running", "sleeping"):
+                return  # it ended before its deadline
         try:
             # What was sent before the deadline is decided before the deadline (design §5, "Order").
             partition.consume_inbox()
