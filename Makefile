@@ -7,7 +7,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 # The newest of these that runs, is 3.11 or later and can make a virtual environment; or set PYTHON.
-PYTHON_CANDIDATES := python3.13 python3.12 python3.11 python3
+PYTHON_CANDIDATES := python3.14 python3.13 python3.12 python3.11 python3
 PYTHON ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 # pytest's options of the day, as in `make test PYTEST_ARGS='-k location'`.

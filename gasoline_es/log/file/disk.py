@@ -81,7 +81,7 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         """Create a directory that may exist already."""
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)  # payloads lie there as plain text
 
     def link(self, source: str, target: str) -> None:
         """Give a file a second name. Raises: FileExistsError if the name is taken: this is what decides a race."""
