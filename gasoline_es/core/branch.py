@@ -100,9 +100,13 @@ class Branch:
         match step:
             case ActivityStep():
                 place = self.cursor.place(step, "activity", step.name)
+                entry = place.entry
                 self.wait = WaitActivity(place.location, step)
-                if place.entry is None:
+                if entry is None:
                     return PENDING
+                if isinstance(entry, ActivityEntry) and entry.output is not None:
+                    self.wait = None
+                    return self._activity_output(step, entry, entry.output)
             case SleepStep():
                 self.wait = self._take_sleep(step, now_us)
             case ListenStep():
@@ -144,10 +148,7 @@ class Branch:
             return PENDING
         assert isinstance(entry, ActivityEntry)
         if entry.output is not None:
-            self._pass(entry.location, entry.time_us)
-            return self._decode(
-                wait.step, wait.step.decode, entry.output, entry.location, f"output of {entry.activity!r}"
-            )
+            return self._activity_output(wait.step, entry, entry.output)
         last = entry.failures[-1]
         if last.final:
             self._pass(entry.location, entry.time_us)
@@ -157,6 +158,14 @@ class Branch:
         wait.first_started_us = entry.first_started_us
         wait.not_before_us = last.retry_us
         return PENDING
+
+    def _activity_output(self, step: ActivityStep, entry: ActivityEntry, output: bytes) -> Any:
+        self.cursor.advance(entry.location)
+        self.clock_us = entry.time_us
+        try:
+            return step.decode(output)
+        except Exception as error:
+            self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
 
     # --- sleeps -------------------------------------------------------------------------------------------------------
 

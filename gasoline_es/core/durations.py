@@ -131,6 +131,10 @@ def parse_time(text: str) -> int:
     Digits beyond the microsecond are cut off. Raises: ValueError for any other text, for a leap second (``:60``), and
     for an instant outside the years 1 to 9999 in UTC.
     """
+    if len(text) == 27 and text[26] == "Z" and text[19] == "." and text[10] == "T":
+        digits = text[20:26]  # as format_time writes it
+        if digits.isascii() and digits.isdigit():
+            return _second_of(text[:19]) + int(digits)
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 time: {text[:100]!r}")

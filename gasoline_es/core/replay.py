@@ -187,6 +187,10 @@ class Run:
 
     def _drive(self, value: Any, error: BaseException | None, now_us: int) -> None:
         """Resume the body with a value or an error and answer its steps, until one has to wait or the body ends."""
+        # Under one guard from the first step to the last: a replay resumes the body for every recorded step.
+        guarded(self._drive_guarded, value, error, now_us)
+
+    def _drive_guarded(self, value: Any, error: BaseException | None, now_us: int) -> None:
         while True:
             try:
                 step = self._resume(value, error)
@@ -222,8 +226,8 @@ class Run:
         self._driving = True
         try:
             if error is None:
-                return guarded(self._context.run, coroutine.send, value)
-            return guarded(self._context.run, coroutine.throw, error)
+                return self._context.run(coroutine.send, value)
+            return self._context.run(coroutine.throw, error)
         finally:
             self._driving = False
 
