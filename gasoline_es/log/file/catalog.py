@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.begins import Begins
+from gasoline_es.log.file.begins import Begins, Begun
 from gasoline_es.log.file.disk import Disk
-from gasoline_es.log.file.end import PublishedEnd
+from gasoline_es.log.file.end import PublishedEnd, decode_end
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.indexes import Indexes
@@ -30,6 +30,7 @@ from gasoline_es.log.file.scan import (
 from gasoline_es.log.file.segments import Segment, SegmentFiles, segment_path
 
 _LIVENESS_S: Final = 0.25
+_LOST_MAX: Final = 1_000
 
 
 class Subscriber(Protocol):
@@ -62,6 +63,8 @@ class Catalog:
         self.readonly = readonly
         self.verify = verify
         self.writes_indexes = False
+        self.begun: dict[tuple[str, int], list[tuple[int, Begun]]] = {}
+        """(namespace, partition) → begins that were found and not compared with the epoch files yet."""
         self.begins: Final = Begins()
         self.files: Final = SegmentFiles(directory, disk)
         self.indexes: Final = Indexes(self.files, disk)
@@ -73,6 +76,7 @@ class Catalog:
         self._growing: list[Segment] = []
         self._damaged = False
         self._listed = False
+        self._referred: dict[int, tuple[int, str]] = {}
         self._looked_s = float("-inf")
 
     # --- what was found -----------------------------------------------------------------------------------------------
@@ -113,6 +117,7 @@ class Catalog:
         look = liveness or now - self._looked_s >= _LIVENESS_S
         self._discover()
         if not self._growing:
+            self._check_referred()
             return
         dead: set[str] = set()
         if look:
@@ -123,6 +128,7 @@ class Catalog:
         for segment in self._growing:
             self._advance(segment, dead=segment.writer in dead)
         self._growing = [segment for segment in self._growing if not segment.finished]
+        self._check_referred()
         if self.writes_indexes:
             self.indexes.write()
 
@@ -157,13 +163,93 @@ class Catalog:
     def _discover(self) -> None:
         if not self._listed:
             self._listed = True
-            for name in self._disk.names(f"{self._directory}/segments"):
-                stem, _, suffix = name.partition(".")
-                if suffix == "jsonl" and stem.isdigit():
-                    self._add(int(stem))
+            self._list()
         # Numbers are claimed one after the other, so a new segment is always the next one.
         while self._disk.exists(segment_path(self._directory, self.highest + 1) + ".jsonl"):
             self._add(self.highest + 1)
+
+    def _list(self) -> None:
+        traces = self._traces()
+        self.highest = max(traces, default=0)
+        if any("jsonl" not in kinds for kinds in traces.values()) or len(traces) < self.highest:
+            # Looked at once more: a directory that grows is not listed in the order of time.
+            for number, kinds in self._traces().items():
+                if number <= self.highest:
+                    traces.setdefault(number, set()).update(kinds)
+        for number in sorted(traces):
+            if "jsonl" in traces[number]:
+                self._add(number)
+        below = 0
+        for number in sorted(traces):
+            if "jsonl" not in traces[number]:
+                self._add_lost(number)
+            if number - below > 1 and (end := self._stored_end(number)) is not None and end.position > 0:
+                # Its writer synced the directory after the numbers below it were taken.
+                for lost in range(below + 1, min(number, below + _LOST_MAX)):
+                    self._lost(lost, f"its file is missing, and segment {number}, made after it, was published")
+            below = number
+
+    def _traces(self) -> dict[int, set[str]]:
+        """Return which files there are of each segment's number."""
+        traces: dict[int, set[str]] = {}
+        for name in self._disk.names(f"{self._directory}/segments"):
+            stem, _, kind = name.partition(".")
+            if kind in ("jsonl", "end", "index") and stem.isascii() and stem.isdigit() and f"{int(stem):010d}" == stem:
+                traces.setdefault(int(stem), set()).add(kind)
+        return traces
+
+    def _add_lost(self, number: int) -> None:
+        """Take in a number of which the segment itself is not there: it is missing if anything was published in it.
+
+        A power loss may take the name of a segment before that, and leave that of its published end.
+        """
+        end = self._stored_end(number)
+        index = self.indexes.stored(Segment(number, segment_path(self._directory, number)))
+        if end is not None and end.position > 0:
+            self._lost(number, f"its file is missing, and batches up to {end.batch} were published", end.writer)
+        elif index is not None and index.batches:
+            self._lost(number, f"its file is missing, and batches up to {index.batch} were published")
+
+    def _lost(self, number: int, reason: str, writer: str = "") -> None:
+        segment = Segment(number, segment_path(self._directory, number), writer=writer, finished=True)
+        self.segments[number] = segment
+        self.highest = max(self.highest, number)
+        self._corrupt(segment, 0, reason)
+
+    def _stored_end(self, number: int) -> PublishedEnd | None:
+        try:
+            end = decode_end(self._disk.read_file(segment_path(self._directory, number) + ".end"))
+        except FileNotFoundError:
+            return None
+        return end if end is not None and end.segment == number else None
+
+    def refer(self, number: int, batch: int, who: str) -> None:
+        """Take note that something published says of a segment's batch that it was published."""
+        if self._referred.get(number, (0, ""))[0] < batch:
+            self._referred[number] = (batch, f"{who} names its batch {batch}")
+
+    def _check_referred(self) -> None:
+        fresh, self.begins.fresh = self.begins.fresh, []
+        for namespace, partition, epoch, begun in fresh:
+            self.begun.setdefault((namespace, partition), []).append((epoch, begun))
+            if begun.begin.after is not None:
+                place = begun.begin.after.place
+                who = f"segment {begun.place.segment}, where epoch {epoch} of partition {partition} begins,"
+                self.refer(place.segment, place.batch, who)
+        for number, (batch, why) in list(self._referred.items()):
+            segment = self.segments.get(number)
+            if segment is None:
+                if self._disk.exists(segment_path(self._directory, number) + ".jsonl"):
+                    continue  # made since the last look
+                self._lost(number, f"its file is missing, and {why}")
+            elif segment.damage is None and segment.batch < batch:
+                if segment.header is None and not segment.finished:
+                    self._read_header(segment)
+                if segment.header is not None and not segment.finished:
+                    continue  # more was published since its end was read
+                if segment.damage is None:
+                    self._corrupt(segment, segment.position, f"batches are missing: {why}")
+            self._referred.pop(number, None)
 
     def _add(self, number: int) -> None:
         segment = Segment(number, segment_path(self._directory, number), index=SegmentIndex())
@@ -199,6 +285,8 @@ class Catalog:
         self.by_writer[header.writer].sort()
         if header.follows is not None and (before := self.segments.get(header.follows.segment)) is not None:
             before.batch_max = header.follows.batch
+        if header.follows is not None:
+            self.refer(header.follows.segment, header.follows.batch, f"segment {segment.number}, which follows it,")
 
     def _advance(self, segment: Segment, *, dead: bool) -> None:
         if segment.finished or segment.header is None:
@@ -265,7 +353,7 @@ class Catalog:
         segment.batches, segment.records = segment.index.batches, segment.index.records
         place = Place(segment.number, header.number)
         self.last_place[segment.writer] = place
-        self.begins.note(segment.header.namespace, place, header)
+        self.begins.note(segment.header.namespace, segment.writer, place, header)
         if self.subscribers:
             heard: set[tuple[str, int]] = {(group[0], group[1]) for s in header.sections for group in s.groups}
             for key in heard & self.subscribers.keys():
@@ -275,7 +363,8 @@ class Catalog:
     def _corrupt(self, segment: Segment, position: int, reason: str) -> None:
         self._damaged = True
         segment.damage = self._files.corrupt_error(segment, Damage(position, reason, "invalid"))
-        self._finish(segment)
+        if not segment.finished:
+            self._finish(segment)
 
     # --- complete segments --------------------------------------------------------------------------------------------
 
@@ -300,7 +389,7 @@ class Catalog:
         segment.batches, segment.records, segment.torn = index.batches, index.records, index.torn
         if index.batches:
             self.last_place[segment.writer] = Place(segment.number, index.batch)
-        self.begins.note_index(segment.header.namespace, segment.number, index)
+        self.begins.note_index(segment.header.namespace, segment.writer, segment.number, index)
         return True
 
     def close(self) -> None:

@@ -140,6 +140,7 @@ class FileLog(Log):
         self._incarnation = Incarnation(self._directory, self._disk)
         self.incarnation = self._incarnation.name
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
+        self._writer.highest_known = self._catalog.highest
         self._catalog.verify = False
         self._catalog.writes_indexes = True
         self._catalog.indexes.write()

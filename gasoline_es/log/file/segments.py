@@ -94,7 +94,7 @@ class SegmentFiles:
     @contextmanager
     def reading(self, segment: Segment, end: int) -> Generator[Window]:
         """Open a segment for reading published bytes, those before ``end``."""
-        fd = self._disk.open(segment.path + ".jsonl")
+        fd = self._open(segment)
         try:
             yield Window(self._disk, fd, end)
         finally:
@@ -115,7 +115,7 @@ class SegmentFiles:
         try:
             with self.reading(segment, 0) as window:
                 size = window.size()
-        except FileNotFoundError:
+        except LogCorrupt:
             size = 0
         return SegmentInfo(
             number=segment.number,
@@ -129,8 +129,14 @@ class SegmentFiles:
     def open(self, segment: Segment) -> int:
         """Return a descriptor of a segment that is kept open while the segment grows."""
         if segment.fd < 0:
-            segment.fd = self._disk.open(segment.path + ".jsonl")
+            segment.fd = self._open(segment)
         return segment.fd
+
+    def _open(self, segment: Segment) -> int:
+        try:
+            return self._disk.open(segment.path + ".jsonl")
+        except FileNotFoundError:
+            raise segment.damage or self.corrupt_error(segment, Damage(0, "its file is missing", "invalid")) from None
 
     def close(self, segment: Segment) -> None:
         """Let go of a segment's descriptors."""

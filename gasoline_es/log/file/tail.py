@@ -135,7 +135,7 @@ class FileTail(Tail):
     def _read(self, segment: Segment, records: list[Record], max_records: int) -> bool:
         """Take what one segment has. False: it holds records that are undecided, or did not fit any more."""
         cursor = self._cursors[segment.number]
-        if cursor.behind or cursor.pending:
+        if segment.header is not None and (cursor.behind or cursor.pending):
             with self._catalog.files.reading(segment, segment.position) as window:
                 for header in self._ahead(segment, cursor):
                     if not self._take(segment, header, cursor, window, records, max_records):

@@ -117,15 +117,16 @@ class SegmentWriter:
         fd = -1
         while fd < 0:
             number += 1
+            path = segment_path(self._directory, number)
+            if self._disk.exists(path + ".end") or self._disk.exists(path + ".index"):
+                continue  # whatever is left of a segment says that the number was given
             try:
                 fd = self._disk.create(segment_path(self._directory, number) + ".jsonl")
             except FileExistsError:
                 continue
         self.highest_known = number
         try:
-            end_path = segment_path(self._directory, number) + ".end"
-            self._disk.unlink(end_path)  # left by a segment of this number that a power loss took
-            end_fd = self._disk.create(end_path)
+            end_fd = self._disk.create(segment_path(self._directory, number) + ".end")
         except OSError:
             self._disk.close(fd)
             raise
