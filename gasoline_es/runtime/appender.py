@@ -35,10 +35,11 @@ class Appender:
         self._failed = failed
         self._dirty: dict[Source, None] = {}
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._task: asyncio.Task[None] | None = None
-        self._busy = False
+        self._begun = 0
+        """How many appends have begun; all but the last have ended, and that one too if ``_ended`` says so."""
+        self._ended = 0
+        self._flushing: list[tuple[int, asyncio.Future[None]]] = []
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="gasoline-appender")
@@ -46,20 +47,22 @@ class Appender:
     def ask(self, source: Source) -> None:
         """See that the source's section is in the next append."""
         self._dirty[source] = None
-        self._idle.clear()
         self._wake.set()
 
     async def flush(self) -> None:
-        """Wait until nothing is left to append, or nothing will be appended any more."""
-        if self._task is not None and self._task.done():
+        """Wait until what is to be appended now has been, or has failed; not for what comes up meanwhile."""
+        last = self._begun + (1 if self._dirty else 0)
+        if self._ended >= last or self._task is None or self._task.done():
             return
-        await self._idle.wait()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushing.append((last, future))
+        await future
 
     async def close(self) -> None:
         """Append what is left, then stop."""
         if self._task is None:
             return
-        if not self._task.done():
+        while self._dirty and not self._task.done():
             await self.flush()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -76,11 +79,26 @@ class Appender:
                 # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
                 _log.exception("the appender broke")
                 self._failed(LogFailed(f"the appender broke: {error!r}"))
-                self._idle.set()
+                self._wake_flushing(everybody=True)
                 return
-            self._idle.set()
+
+    def _wake_flushing(self, everybody: bool = False) -> None:
+        waiting, self._flushing = self._flushing, []
+        for last, future in waiting:
+            if not everybody and last > self._ended:
+                self._flushing.append((last, future))
+            elif not future.done():
+                future.set_result(None)
 
     async def _append_once(self) -> None:
+        self._begun += 1
+        try:
+            await self._append_dirty()
+        finally:
+            self._ended = self._begun
+            self._wake_flushing()
+
+    async def _append_dirty(self) -> None:
         dirty, self._dirty = self._dirty, {}
         taken: list[tuple[Source, Section, Batch]] = []
         for source in dirty:

@@ -60,12 +60,13 @@ class Node:
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._yielded: dict[int, float] = {}
+        self._wanted: set[int] = set()
         self.failed = asyncio.Event()
 
     def start(self) -> None:
         """Begin to append and to follow the log."""
         self._appender.start()
-        self._spawn(self._follow(), "gasoline-follow")
+        self.spawn(self._follow(), "gasoline-follow")
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -110,17 +111,25 @@ class Node:
         views = self._views[index]
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
+        await self._consume_inbox(partition)
+        if partition.lost:
+            return partition  # whoever decides there hears of it
+        # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
         self.partitions[index] = partition
-        partition.consume_inbox()
         if self.driver is not None:
             self.drive(partition)
         return partition
+
+    async def _consume_inbox(self, partition: Partition) -> None:
+        """Decide everything that others have sent, letting the event loop have a turn now and then."""
+        while partition.consume_some():
+            await asyncio.sleep(0)
 
     def drive(self, partition: Partition) -> None:
         """Give every workflow of an owned partition that is to run a turn, and arm the deadlines of the sleeping."""
         assert self.driver is not None
         self.driver.arm(partition.views.deadlines().items())
-        self._spawn(self._drive_running(partition), "gasoline-recover")
+        self.spawn(self._drive_running(partition), "gasoline-recover")
 
     async def _drive_running(self, partition: Partition) -> None:
         # Suspended listeners with signals too: the code may listen for other names by now.
@@ -221,7 +230,7 @@ class Node:
         while True:
             await self.log.changed()
             for partition in list(self.partitions.values()):
-                partition.consume_inbox()
+                await self._consume_inbox(partition)
             for callback in list(self._log_changed):
                 callback()
             if self._watchers and len(self.partitions) < self.log.partition_count:
@@ -234,7 +243,8 @@ class Node:
 
     def turn(self, partition: Partition, live: Live) -> None:
         if self.driver is not None:
-            self.driver.turn(partition, live)
+            if partition.index in self.partitions:
+                self.driver.turn(partition, live)
         else:
             partition.drop_if_idle(live)
 
@@ -259,7 +269,7 @@ class Node:
         _log.warning(
             "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
         )
-        self._spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
+        self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
 
     async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
         await asyncio.sleep(ROLL_BACK_WAIT_S)
@@ -274,8 +284,18 @@ class Node:
         self._forget(partition, error)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
-        if self.driver is None and worker != self.log.incarnation:
-            self._spawn(self.release(partition.index), "gasoline-yield")
+        if worker == self.log.incarnation:
+            return
+        if self.driver is None:
+            self.spawn(self.release(partition.index), "gasoline-yield")
+        else:
+            self._wanted.add(partition.index)  # it asks once: remembered until this process drives nothing any more
+
+    async def release_wanted(self) -> None:
+        """Release the partitions that another worker asked for while this process had one."""
+        wanted, self._wanted = self._wanted, set()
+        for index in wanted:
+            await self.release(index)
 
     def _log_failed(self, error: LogError) -> None:
         if self.failure is None:
@@ -309,10 +329,12 @@ class Node:
             self.driver.close()
         await self.log.close()
 
-    def _spawn(self, coroutine: Coroutine[None, None, None], name: str) -> None:
+    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Start a task of the engine: it ends with the node, and an error in it is never lost."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

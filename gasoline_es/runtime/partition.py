@@ -40,6 +40,7 @@ from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
 
+INBOX_POLL_MAX = 1_000
 LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
 
@@ -163,6 +164,9 @@ class Partition:
 
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
+        if self.lost:
+            done(Fenced(f"partition {self.index} is not owned any more", partition=self.index))
+            return
         self._open.done.append(done)
         if not self._asked:
             self._ask()
@@ -228,9 +232,15 @@ class Partition:
 
     def consume_inbox(self) -> None:
         """Decide everything that others have sent here so far. Its position goes into the same append as the events."""
+        while self.consume_some():
+            pass
+
+    def consume_some(self) -> bool:
+        """Decide a part of what others have sent here; whether there may be more."""
         if self.lost:
-            return
-        for record in self._tail.poll():
+            return False
+        records = self._tail.poll(INBOX_POLL_MAX)
+        for record in records:
             self._inbox_moved = True
             if record.value is None:
                 continue
@@ -242,6 +252,7 @@ class Partition:
             self._consume(request)
         if self._inbox_moved and not self._asked:
             self._ask()
+        return len(records) == INBOX_POLL_MAX and not self.lost
 
     def _refuse(self, raw: bytes, error: ValueError) -> None:
         """Answer what cannot be read (a newer client's request, say), so that its caller does not wait for nothing."""
@@ -325,6 +336,8 @@ class Partition:
             self._hooks.attempts_durable(batch.attempts)
         if events:
             self._hooks.changed(self, events)
+            if self.lost:
+                return  # let go of while this append was under way: it counts, but nothing goes on here
             turn = self._hooks.turn
             for live in dict.fromkeys([live for live, _, _, _ in events]):
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:

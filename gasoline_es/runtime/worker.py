@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import DefinitionError, LogReadOnly
+from gasoline_es.errors import DefinitionError, LogError, LogReadOnly, NoSpace
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
@@ -54,14 +54,23 @@ class Worker:
             raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
         node.check()
         self._driver = node.driver = Driver(self.registry, node.clock, self._max_concurrency, self._evict_after_s, node)
-        for partition in list(node.partitions.values()):
-            node.drive(partition)
-        await self._take(range(node.log.partition_count))
-        loop = asyncio.get_running_loop()
+        try:
+            for partition in list(node.partitions.values()):
+                node.drive(partition)
+            await self._take(range(node.log.partition_count))
+        except BaseException:
+            self._let_go(self._driver)
+            raise
         self._tasks = [
-            loop.create_task(self._take_the_rest(), name="gasoline-take"),
-            loop.create_task(self._evict(), name="gasoline-evict"),
+            node.spawn(self._take_the_rest(), "gasoline-take"),
+            node.spawn(self._evict(), "gasoline-evict"),
         ]
+        _log.info(
+            "worker runs %s in %d of %d partitions",
+            ", ".join(self.registry) or "nothing",
+            len(node.partitions),
+            node.log.partition_count,
+        )
         return self
 
     async def __aexit__(
@@ -103,6 +112,15 @@ class Worker:
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         await self._node.flush()
+        self._let_go(driver)
+        if self._node.failure is None:
+            await self._node.release_wanted()
+        _log.info("worker stopped")
+
+    def _let_go(self, driver: Driver) -> None:
+        """Close every body and let go of what the driver holds; nothing is waited for."""
+        self._driver = None
+        driver.stopping = True
         for partition in self._node.partitions.values():
             for live in list(partition.lives.values()):
                 live.drop_run()
@@ -144,6 +162,17 @@ class Worker:
         """Take these partitions; return those that somebody else owns."""
         return [index for index in indexes if await self._node.own(index) is None]
 
+    async def _take_again(self) -> list[int] | None:
+        """Take what is missing. None: that failed for now (a full disk, say), and is tried again."""
+        node = self._node
+        try:
+            return await self._take([i for i in range(node.log.partition_count) if i not in node.partitions])
+        except LogError as error:
+            if not error.retryable:
+                raise
+            _log.warning("partitions could not be taken, trying again: %s", error)
+            return None
+
     async def _take_the_rest(self) -> None:
         """Go on until every partition is ours: ask processes that drive nothing to yield, wait for the others to end."""
         node = self._node
@@ -153,24 +182,32 @@ class Worker:
         said = 0
         try:
             while True:
-                missing = await self._take(i for i in range(node.log.partition_count) if i not in node.partitions)
-                if missing and len(missing) != said:
-                    _log.warning(
-                        "waiting for partitions that another process owns",
-                        extra={"partitions": missing, "of": node.log.partition_count},
-                    )
-                said = len(missing)
-                for index in missing:
-                    owner = node.log.owner(index)
-                    if owner is not None and asked.get(index) != owner.incarnation:
-                        asked[index] = owner.incarnation
-                        await node.request_partition(index)
                 changed.clear()
+                missing = await self._take_again()
+                if missing is not None:
+                    if missing and len(missing) != said:
+                        _log.warning(
+                            "waiting for %d of %d partitions, which another process owns",
+                            len(missing),
+                            node.log.partition_count,
+                            extra={"partitions": missing},
+                        )
+                    said = len(missing)
+                    await self._ask_for(missing, asked)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TAKE_AGAIN_S):
                         await (changed.wait() if missing else asyncio.sleep(TAKE_AGAIN_S))
         finally:
             unsubscribe()
+
+    async def _ask_for(self, missing: Iterable[int], asked: dict[int, str]) -> None:
+        """Ask each owner once: one that drives nothing yields, a worker remembers it for the time when it stops."""
+        for index in missing:
+            owner = self._node.log.owner(index)
+            if owner is not None and owner.alive and asked.get(index) != owner.incarnation:
+                with contextlib.suppress(NoSpace):
+                    await self._node.request_partition(index)
+                    asked[index] = owner.incarnation
 
     async def _evict(self) -> None:
         assert self._driver is not None

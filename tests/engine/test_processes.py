@@ -131,7 +131,7 @@ async def test_second_worker_waits_for_the_partitions_and_takes_over_when_the_fi
             second.terminate()
             assert await line(second) == "stopped"
             await soon(second.wait())
-            assert "waiting for partitions" in await errors(second)
+            assert "waiting for 16 of 16 partitions" in await errors(second)
 
 
 async def test_reader_sees_what_a_worker_process_records_and_leaves_no_trace(url: str) -> None:
