@@ -131,6 +131,11 @@ class MemoryLog(Log):
         self.store.living.discard(self.incarnation)
         self._announce()
 
+    @property
+    def damage(self) -> None:
+        """Memory is not damaged."""
+        return None
+
     # --- appending ----------------------------------------------------------------------------------------------------
 
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
-from gasoline_es.errors import LogError
+from gasoline_es.errors import LogCorrupt, LogError
 
 Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
@@ -130,13 +130,15 @@ class LogInfo:
     segments: Sequence[SegmentInfo] = ()
     owners: Sequence[Owner] = ()
     torn: Sequence[str] = field(default_factory=tuple)
+    problems: Sequence[str] = field(default_factory=tuple)
+    """Damage that was met so far. Only :meth:`Log.verify` looks for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing ``verify`` found. ``position`` is a byte of the segment."""
+    """One thing ``verify`` found. ``position`` is a byte of the segment; without one, ``reason`` names the file."""
 
-    segment: int
+    segment: int | None
     position: int
     reason: str
 
@@ -169,6 +171,11 @@ class Log(ABC):
     incarnation: str
     """Names this handle among all that ever opened the log. Unique for ever."""
 
+    @property
+    @abstractmethod
+    def damage(self) -> LogCorrupt | None:
+        """The first damage this handle knows of; it knows of what it has read or been told of so far."""
+
     @abstractmethod
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append the sections in one group; an outcome for each, in order, given when its fate is known.
@@ -197,7 +204,8 @@ class Log(ABC):
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Yield the counted records of a single-writer topic with ``start <= offset < stop``, in order of offset.
 
-        ``stop`` None: up to :meth:`end` as of the call. Raises: LogCorrupt at damage, after everything before it.
+        ``stop`` None: up to :meth:`end` as of the call. Raises: LogCorrupt at damage, after everything before it; with
+        ``stop`` None also if damage, wherever it is, may have cost this partition records.
         """
 
     @abstractmethod

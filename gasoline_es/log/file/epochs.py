@@ -41,15 +41,47 @@ class Epochs:
         """Return the highest epoch anybody took, 0 if none."""
         epoch = self._highest.get((namespace, partition))
         if epoch is None:
-            try:
-                names = self._disk.names(f"{self._root}/{namespace}/{partition}")
-            except FileNotFoundError:
+            listed = self.listed(namespace, partition)
+            if listed is None:
                 return 0
-            epoch = max((int(name) for name in names if name.isdigit()), default=0)
+            epoch = max(listed, default=0)
         while self._disk.exists(self.path(namespace, partition, epoch + 1)):
             epoch += 1
         self._highest[namespace, partition] = epoch
         return epoch
+
+    def directory(self, namespace: str, partition: int) -> str:
+        """Return the name of the directory of a partition's epochs."""
+        return f"{self._root}/{namespace}/{partition}"
+
+    def listed(self, namespace: str, partition: int) -> list[int] | None:
+        """Return the epochs of which there are files, in no order; None if there is no directory for them."""
+        try:
+            names = self._disk.names(self.directory(namespace, partition))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return [int(name) for name in names if name.isascii() and name.isdigit() and f"{int(name):010d}" == name]
+
+    def exists(self, namespace: str, partition: int, epoch: int) -> bool:
+        """Return whether there is a file of the epoch."""
+        return (namespace, partition, epoch) in self._holders or self._disk.exists(
+            self.path(namespace, partition, epoch)
+        )
+
+    def taken(self) -> list[tuple[str, int]]:
+        """Return the namespaces and partitions of which there are epochs."""
+        return [
+            (namespace, int(name))
+            for namespace in self._names(self._root)
+            for name in self._names(f"{self._root}/{namespace}")
+            if name.isascii() and name.isdigit() and str(int(name)) == name and self.listed(namespace, int(name))
+        ]
+
+    def _names(self, path: str) -> list[str]:
+        try:
+            return self._disk.names(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def claim(self, namespace: str, partition: int, epoch: int, taker: Incarnation) -> bool:
         """Take the epoch, durably, unless somebody has it already."""
@@ -61,7 +93,7 @@ class Epochs:
         return True
 
     def holder(self, namespace: str, partition: int, epoch: int) -> Holder | None:
-        """Return who took the epoch, None if a power loss left a gap there. Raises: LogCorrupt."""
+        """Return who took the epoch, None if there is no such file. Raises: LogCorrupt."""
         holder = self._holders.get((namespace, partition, epoch))
         if holder is None:
             path = self.path(namespace, partition, epoch)
@@ -78,8 +110,12 @@ def _decode(path: str, data: bytes) -> Holder:
         who = cast(dict[str, Any], json.loads(data))
         if valid_incarnation(who["incarnation"]):
             return Holder(who["incarnation"], str(who["host"]), int(who["pid"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise LogCorrupt(
-        f"the epoch file {path} does not name an incarnation", segment=None, position=0, reason="epoch file"
+        f"the log is damaged: {path} does not name an incarnation. Nothing was changed; it can still be opened for reading",
+        segment=None,
+        position=0,
+        reason=f"{path} does not name an incarnation",
+        path=path,
     )

@@ -6,13 +6,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import Fenced, LogError, LogFailed, LogReadOnly, NoSpace
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.disk import Disk
@@ -27,8 +27,9 @@ from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
 from gasoline_es.log.file.partitions import Partitions
 from gasoline_es.log.file.reader import Reader
+from gasoline_es.log.file.soundness import Soundness
 from gasoline_es.log.file.tail import FileTail
-from gasoline_es.log.file.verify import verify_segments
+from gasoline_es.log.file.verify import verify_log
 from gasoline_es.log.file.writer import SEGMENT_BYTES_MAX, SegmentWriter
 from gasoline_es.log.names import check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
@@ -92,7 +93,8 @@ class FileLog(Log):
         self._catalog: Final = Catalog(
             directory, self._disk, self._observer, readonly=readonly, verify=not readonly, own_ends=self._own_end
         )
-        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, readonly=readonly)
+        self._soundness: Final = Soundness(self._catalog, self._epochs)
+        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
             namespace,
@@ -101,6 +103,7 @@ class FileLog(Log):
             self._epochs,
             self._observer,
             self._counted,
+            self._soundness,
             self._lock,
         )
         self._owned: dict[int, _Owned] = {}
@@ -132,9 +135,10 @@ class FileLog(Log):
 
     def _open_segments(self, readonly: bool, segment_bytes_max: int) -> None:
         self._catalog.refresh(liveness=True)
+        self._soundness.check_all(self._known_namespaces, read=not readonly)
         if readonly:
             return
-        if (damage := self._catalog.damage) is not None:
+        if (damage := self.damage) is not None:
             self._catalog.close()
             raise damage
         self._incarnation = Incarnation(self._directory, self._disk)
@@ -146,6 +150,14 @@ class FileLog(Log):
         self._catalog.indexes.write()
         self._observer.sweep(self._disk)
         self._beat()
+
+    @property
+    def damage(self) -> LogCorrupt | None:
+        """The first damage this handle knows of (see the port)."""
+        with self._lock:
+            if self._catalog.damaged:
+                return self._catalog.damage
+            return self._soundness.faults[0] if self._soundness.faulty else None
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -377,15 +389,24 @@ class FileLog(Log):
                 for segment in segments
                 if segment.torn
             ]
-            owners = [owner for p in range(self.partition_count) if (owner := self.owner(p)) is not None]
-            manifest = read_manifest(self._directory, self._disk)
+            owners: list[Owner] = []
+            for partition in range(self.partition_count):
+                with suppress(LogCorrupt):  # of the file that names it, which the problems say
+                    owner = self.owner(partition)
+                    if owner is not None:
+                        owners.append(owner)
+            self._soundness.check_all(self._known_namespaces, read=True)
             return LogInfo(
                 url=self.url,
                 log_id=self.log_id,
-                namespaces=self._namespaces if manifest is None else manifest.namespaces,
+                namespaces=self._known_namespaces(),
                 segments=[self._catalog.files.describe(segment) for segment in segments],
                 owners=owners,
                 torn=torn,
+                problems=[
+                    *(segment.damage.message for segment in segments if segment.damage is not None),
+                    *(fault.message for fault in self._soundness.faults),
+                ],
             )
 
     def verify(self) -> Iterator[Problem | SegmentInfo]:
@@ -393,8 +414,13 @@ class FileLog(Log):
         self._readable()
         with self._lock:
             self._catalog.refresh(liveness=True)
-            segments = self._catalog.ordered()
-        return verify_segments(self._catalog, segments)
+            self._soundness.check_all(self._known_namespaces, read=True)
+            segments, faults = self._catalog.ordered(), self._soundness.faults
+        return verify_log(self._catalog, segments, faults)
+
+    def _known_namespaces(self) -> Mapping[str, int]:
+        manifest = read_manifest(self._directory, self._disk)
+        return self._namespaces if manifest is None else manifest.namespaces
 
     # --- living and dying ---------------------------------------------------------------------------------------------
 

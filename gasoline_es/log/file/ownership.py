@@ -8,7 +8,7 @@ counted, and nothing more is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from gasoline_es.errors import LogCorrupt
@@ -16,6 +16,7 @@ from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.lines import After, Begin, Place
+from gasoline_es.log.file.soundness import Soundness
 
 _NOWHERE: Final = Place(0, 0)
 
@@ -28,6 +29,8 @@ class Link:
     writer: str
     limit: Place
     begin: Begin
+    start: int
+    """The segment in which it begins."""
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class View:
     ends: Mapping[str, int] = field(default_factory=dict[str, int])
     undecided: bool = False
     broken: LogCorrupt | None = None
-    """Damage in a segment of one of this partition's owners, or in one whose writer cannot be told."""
+    """Damage that may have cost this partition records, or the knowledge of which count."""
 
 
 class Acked(NamedTuple):
@@ -54,11 +57,14 @@ class Acked(NamedTuple):
 class Ownership:
     """The views of every partition. Its owner holds a lock around every call, and refreshed the catalog just before."""
 
-    def __init__(self, catalog: Catalog, epochs: Epochs, observer: Observer, *, readonly: bool) -> None:
+    def __init__(
+        self, catalog: Catalog, epochs: Epochs, observer: Observer, soundness: Soundness, *, readonly: bool
+    ) -> None:
         self._catalog: Final = catalog
         self._epochs: Final = epochs
         self._observer: Final = observer
         self._readonly: Final = readonly
+        self._soundness: Final = soundness
         self._views: dict[tuple[str, int], View] = {}
         self._over: set[str] = set()
         self.acked: dict[tuple[str, int], Acked] = {}
@@ -72,22 +78,30 @@ class Ownership:
             view = self._views[key] = View()
         # The epochs are looked at after the published ends were read: a section published under an epoch that was still
         # the highest afterwards counts, whatever comes.
+        begins = self._catalog.begins
         top = self._epochs.highest(namespace, partition)
-        if top == 0:
-            return view
-        if self._catalog.begins.begun(namespace, partition, top) is None and top > view.epoch:
+        if top > view.epoch and begins.begun(namespace, partition, top) is None:
             self._catalog.refresh()
             top = self._epochs.highest(namespace, partition)
+        fault = self._soundness.check(namespace, partition, read=True, top=top)
+        if fault is not None:
+            top = max(top, begins.top(namespace, partition))
+        if top > 0:
+            self._update(view, namespace, partition, top)
+        if fault is not None or self._catalog.damaged:
+            view.broken = fault or self._broken(view, namespace, partition, top)
+        return view
+
+    def _update(self, view: View, namespace: str, partition: int, top: int) -> None:
         counted = self._settled(namespace, partition, top)
         view.undecided = counted is None
         if counted is not None and counted >= view.epoch:
             ends = self._catalog.begins.ends(namespace, partition, counted)
             self._count(view, namespace, partition, counted, None, ends)
-        elif counted is None and (acked := self.acked.get(key)) is not None:
+        elif counted is None and (acked := self.acked.get((namespace, partition))) is not None:
             seen = view.limits.get(acked.epoch, _NOWHERE)
             if acked.epoch >= view.epoch and seen < acked.place:
                 self._count(view, namespace, partition, acked.epoch, acked.place, acked.ends)
-        return view
 
     def _settled(self, namespace: str, partition: int, top: int) -> int | None:
         """Return the newest epoch whose published sections count for good; None while a taker may decide otherwise."""
@@ -97,8 +111,10 @@ class Ownership:
             if self._catalog.begins.begun(namespace, partition, epoch) is not None:
                 # Whoever takes over from here on reads no less than what is published now.
                 return epoch if self._epochs.highest(namespace, partition) == top else None
+            if self._readonly:
+                continue
             holder = self._epochs.holder(namespace, partition, epoch)
-            if holder is not None and not self._readonly and not self._finished(holder.incarnation):
+            if holder is not None and not self._finished(holder.incarnation):
                 return None
         return None
 
@@ -127,7 +143,13 @@ class Ownership:
         """Let the view count the epoch up to ``limit``; None: up to its writer's published end."""
         catalog = self._catalog
         begun = catalog.begins.begun(namespace, partition, epoch)
-        assert begun is not None
+        if begun is None:
+            raise LogCorrupt(
+                f"the begin of epoch {epoch} of partition {partition} was published and is not on the log any more",
+                segment=None,
+                position=0,
+                reason="a begin is missing",
+            )
         if view.epoch != epoch or not view.links:
             view.links = self._chain(namespace, partition, epoch)
             view.epoch = epoch
@@ -136,36 +158,52 @@ class Ownership:
         if limit is None:
             limit = catalog.last_place.get(top.writer, begun.place)
         if limit != top.limit:
-            view.links[-1] = Link(top.epoch, top.writer, limit, top.begin)
+            view.links[-1] = replace(top, limit=limit)
             view.limits[epoch] = limit
         view.ends = dict(ends)
-        if catalog.damaged:
-            view.broken = self._broken(view)
 
     def _chain(self, namespace: str, partition: int, epoch: int) -> list[Link]:
         links: list[Link] = []
         limit: Place | None = None
         while epoch > 0:
-            holder = self._epochs.holder(namespace, partition, epoch)
             begun = self._catalog.begins.begun(namespace, partition, epoch)
-            if holder is None or begun is None:
+            if begun is None:
                 # Its segment is damaged or gone: show what can be read below; `broken` stops whoever passes here.
                 epoch, limit = epoch - 1, None
                 continue
             if limit is None:
-                limit = self._catalog.last_place.get(holder.incarnation, begun.place)
-            links.append(Link(epoch, holder.incarnation, limit, begun.begin))
+                limit = self._catalog.last_place.get(begun.writer, begun.place)
+            links.append(Link(epoch, begun.writer, limit, begun.begin, begun.place.segment))
             if begun.begin.after is None:
                 break
-            epoch, limit = begun.begin.after.epoch, begun.begin.after.place
+            epoch, limit = min(epoch - 1, begun.begin.after.epoch), begun.begin.after.place
         links.reverse()
         return links
 
-    def _broken(self, view: View) -> LogCorrupt | None:
-        writers = {link.writer for link in view.links}
+    def _broken(self, view: View, namespace: str, partition: int, top: int) -> LogCorrupt | None:
+        """Return the first damage of a segment that may have held more of this partition's records that count."""
+        joined = all(
+            link.begin.after is not None and link.begin.after.epoch == view.links[index].epoch
+            for index, link in enumerate(view.links[1:])
+        ) and (not view.links or view.links[0].begin.after is None)
+        epochs: dict[str, list[int]] = {}
+        for epoch in range(1, top + 1):
+            holder = self._epochs.holder(namespace, partition, epoch)
+            if holder is not None:
+                epochs.setdefault(holder.incarnation, []).append(epoch)
         for segment in self._catalog.ordered():
-            if segment.damage is not None and (segment.header is None or segment.writer in writers):
-                return segment.damage
+            if segment.damage is None:
+                continue
+            if not segment.writer:
+                return segment.damage  # it may be anybody's
+            for epoch in epochs.get(segment.writer, ()):
+                limit = view.limits.get(epoch)
+                if limit is None:
+                    concerned = epoch > view.epoch or not joined
+                else:
+                    concerned = epoch == view.epoch or Place(segment.number, segment.batch) < limit
+                if concerned:
+                    return segment.damage
         return None
 
     def counts(self, namespace: str, partition: int, epoch: int, place: Place) -> bool | None:
@@ -174,15 +212,18 @@ class Ownership:
         limit = view.limits.get(epoch)
         if limit is not None and place <= limit:
             return True
-        return False if epoch < view.epoch else None
+        if epoch >= view.epoch:
+            return None
+        if view.broken is not None:
+            raise view.broken  # what says where it ended may be what cannot be read
+        return False
 
     def predecessor(self, namespace: str, partition: int, epoch: int) -> Begin:
         """Return the begin that a taker of ``epoch`` writes: it settles everything below, as published right now."""
         for below in range(epoch - 1, 0, -1):
-            holder = self._epochs.holder(namespace, partition, below)
             begun = self._catalog.begins.begun(namespace, partition, below)
-            if holder is None or begun is None:
+            if begun is None:
                 continue
-            place = self._catalog.last_place[holder.incarnation]
+            place = self._catalog.last_place[begun.writer]
             return Begin(After(below, place), dict(self._catalog.begins.ends(namespace, partition, below)))
         return Begin(None, {})

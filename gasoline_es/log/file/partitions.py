@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from gasoline_es.errors import LogError, PartitionOwned
+from gasoline_es.errors import LogCorrupt, LogError, PartitionOwned
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.drafts import Draft
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.ownership import Ownership
+from gasoline_es.log.file.soundness import Soundness
 from gasoline_es.log.port import Epoch, Owner
 
 
@@ -25,6 +26,7 @@ class Partitions:
         epochs: Epochs,
         observer: Observer,
         counted: Ownership,
+        soundness: Soundness,
         lock: AbstractContextManager[Any],
     ) -> None:
         self._namespace: Final = namespace
@@ -33,6 +35,7 @@ class Partitions:
         self._epochs: Final = epochs
         self._observer: Final = observer
         self._counted: Final = counted
+        self._soundness: Final = soundness
         self._lock: Final = lock
         self._lost: set[str] = set()
 
@@ -52,6 +55,7 @@ class Partitions:
         with self._lock:
             while True:
                 self._catalog.refresh(liveness=True)
+                self._require_sound(partition)
                 top = self._epochs.highest(self._namespace, partition)
                 if owned == top:
                     return None
@@ -61,10 +65,14 @@ class Partitions:
             # Only now that the epoch is durable: whoever published before it was seen is read here, whoever publishes
             # after this sees the epoch.
             self._catalog.refresh(liveness=True)
-            if (damage := self._catalog.damage) is not None:
-                raise damage
+            self._require_sound(partition)
             begin = self._counted.predecessor(self._namespace, partition, top + 1)
         return Draft(partition, top + 1, (), begin=begin)
+
+    def _require_sound(self, partition: int) -> None:
+        fault = self._soundness.check(self._namespace, partition, read=True)
+        if (damage := self._catalog.damage or fault) is not None:
+            raise damage
 
     def require_free(self, partition: int, taker: str) -> None:
         """Raises: PartitionOwned if somebody else than ``taker`` owns the partition, lives and moves."""
@@ -116,7 +124,10 @@ class Partitions:
         with self._lock:
             for partition in range(self._count):
                 epoch = self._epochs.highest(self._namespace, partition)
-                holder = self._epochs.holder(self._namespace, partition, epoch) if epoch else None
+                try:
+                    holder = self._epochs.holder(self._namespace, partition, epoch) if epoch else None
+                except LogCorrupt:
+                    continue  # said to whoever uses the partition
                 if holder is not None and holder.incarnation not in lost:
                     name = holder.incarnation
                     if not self._observer.alive(name) or self._observer.silent(name):

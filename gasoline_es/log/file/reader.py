@@ -46,8 +46,6 @@ class Reader:
             links = list(view.links)
             end = view.ends.get(topic, 0)
             broken = view.broken
-            if self._catalog.damaged and not links:
-                broken = self._catalog.damage
             if stop is not None and stop <= end:
                 broken_at_end = None
             else:
@@ -74,7 +72,8 @@ class Reader:
             below = links[index + 1].begin.offsets.get(topic, 0) if index + 1 < len(links) else stop
             if broken is None and (below <= start or first >= stop or first == below):
                 continue
-            for records in self._read_link(topic, partition, start, stop, link):
+            # Where an epoch that cannot be read comes next, this one ended somewhere below the one after that.
+            for records in self._read_link(topic, partition, start, min(stop, below), link):
                 if records:
                     yield from records
                     assert records[-1].offset is not None
@@ -87,8 +86,7 @@ class Reader:
     def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[list[Record]]:
         for segment in self._segments(link):
             if segment.header is None:
-                assert segment.damage is not None
-                raise segment.damage
+                raise segment.damage or self._files.corrupt_error(segment, Damage(0, "it has no header", "invalid"))
             last = link.limit.batch if segment.number == link.limit.segment else None
             with self._lock:
                 places = self._catalog.indexes.of(segment).runs.get((topic, partition, link.epoch))
@@ -109,16 +107,20 @@ class Reader:
 
     def _segments(self, link: Link) -> list[Segment]:
         with self._lock:
-            numbers = {n for n in self._catalog.by_writer.get(link.writer, []) if n <= link.limit.segment}
+            numbers = {
+                number
+                for number in self._catalog.by_writer.get(link.writer, [])
+                if link.start <= number <= link.limit.segment
+            }
             if self._catalog.damaged:
-                # A segment whose header is damaged may be anybody's.
-                low = min(numbers, default=0)
+                # One whose header is damaged or missing may be anybody's.
                 numbers |= {
                     segment.number
                     for segment in self._catalog.ordered()
                     if segment.damage is not None
                     and segment.header is None
-                    and low < segment.number < link.limit.segment
+                    and segment.writer in ("", link.writer)
+                    and link.start <= segment.number <= link.limit.segment
                 }
             return [self._catalog.segments[number] for number in sorted(numbers)]
 

@@ -11,14 +11,21 @@ from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.port import Problem, SegmentInfo
 
 
-def verify_segments(catalog: Catalog, segments: Sequence[Segment]) -> Iterator[Problem | SegmentInfo]:
-    """Yield each segment when done with it, and each problem when met, in file order."""
+def verify_log(
+    catalog: Catalog, segments: Sequence[Segment], faults: Sequence[LogCorrupt]
+) -> Iterator[Problem | SegmentInfo]:
+    """Yield each segment when done with it, and each problem when met, in file order; then the ``faults`` of other files."""
     for segment in segments:
-        yield from _verify_published(catalog, segment)
         damage: LogCorrupt | None = segment.damage
+        try:
+            yield from _verify_published(catalog, segment)
+        except LogCorrupt as gone:  # since it was found
+            damage = damage or gone
         if damage is not None:
             yield Problem(segment.number, damage.position, damage.reason)
         yield catalog.files.describe(segment)
+    for fault in faults:
+        yield Problem(None, 0, fault.reason)
 
 
 def _verify_published(catalog: Catalog, segment: Segment) -> Iterator[Problem]:

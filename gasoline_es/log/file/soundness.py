@@ -1,0 +1,155 @@
+"""Whether the epoch files are all there and say what the log says: they are never removed, so what is missing is damage.
+
+Every begin on the log proves that there was a file of its epoch, made by the writer of its segment, and one of the epoch it
+goes on from. Files are made one after the other, so there is none without those before it (filelog.md §4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gasoline_es.errors import LogCorrupt
+from gasoline_es.log.file.begins import Begun
+from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.epochs import Epochs
+
+_GAP_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Checked:
+    """How much of a partition was looked at, and what is wrong with it."""
+
+    top: int = -1
+    """Up to this epoch no file is missing, but for those in ``faults``."""
+    read: int = 0
+    """Up to this epoch every file was read."""
+    begun: list[tuple[int, Begun]] = field(default_factory=list[tuple[int, Begun]])
+    """Begins that were not compared with the holders of their epochs yet."""
+    faults: dict[int, LogCorrupt] = field(default_factory=dict[int, LogCorrupt])
+
+
+class Soundness:
+    """Compares the epoch files with each other and with the log. Its owner holds a lock around every call."""
+
+    def __init__(self, catalog: Catalog, epochs: Epochs) -> None:
+        self._catalog: Final = catalog
+        self._epochs: Final = epochs
+        self._checked: dict[tuple[str, int], _Checked] = {}
+        self._strays: list[LogCorrupt] = []
+        self.faulty = False
+        """Whether anything was found so far."""
+
+    @property
+    def faults(self) -> list[LogCorrupt]:
+        """Return everything found so far, in order of namespaces, partitions and epochs."""
+        found = list(self._strays)
+        for key in sorted(self._checked):
+            faults = self._checked[key].faults
+            found += [faults[epoch] for epoch in sorted(faults)]
+        return found
+
+    def check_all(self, manifest: Callable[[], Mapping[str, int]], *, read: bool) -> None:
+        """Check every partition of the namespaces that the ``manifest`` has. ``read``: also read every file, once."""
+        self._strays = []
+        taken = self._epochs.taken()
+        namespaces = manifest()  # looked at later: a namespace is in it before anybody takes a partition there
+        for namespace, partition in taken:
+            if partition >= namespaces.get(namespace, 0):
+                path = self._epochs.directory(namespace, partition)
+                self._strays.append(_corrupt(path, "holds epochs of a partition that manifest.json does not have"))
+        for namespace, count in namespaces.items():
+            for partition in range(count):
+                if self._epochs.listed(namespace, partition) is None:
+                    path = self._epochs.directory(namespace, partition)
+                    self._fault(self._state(namespace, partition), 0, _corrupt(path, "is missing"))
+                self.check(namespace, partition, read=read)
+        self.faulty = self.faulty or bool(self._strays)
+
+    def check(self, namespace: str, partition: int, *, read: bool, top: int | None = None) -> LogCorrupt | None:
+        """Return what is wrong with a partition's epochs. ``top``: its highest epoch, if that was just looked up."""
+        state = self._state(namespace, partition)
+        if top is None:
+            top = self._epochs.highest(namespace, partition)
+        if top > state.top:
+            self._check_files(state, namespace, partition, top)
+        if fresh := self._catalog.begun.pop((namespace, partition), None):
+            for epoch, begun in fresh:
+                self._check_begin(state, namespace, partition, epoch, begun)
+            state.begun += fresh
+        if read and (state.begun or state.read < top):
+            self._check_holders(state, namespace, partition, top)
+        return state.faults[min(state.faults)] if state.faults else None
+
+    def _state(self, namespace: str, partition: int) -> _Checked:
+        return self._checked.setdefault((namespace, partition), _Checked())
+
+    def _fault(self, state: _Checked, epoch: int, fault: LogCorrupt) -> None:
+        self.faulty = True
+        state.faults.setdefault(epoch, fault)
+
+    def _check_files(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
+        below = max(0, state.top)
+        for epoch in sorted(self._epochs.listed(namespace, partition) or ()):
+            for lost in range(below + 1, min(epoch, below + _GAP_MAX)):
+                path = self._epochs.path(namespace, partition, lost)
+                self._fault(state, lost, _corrupt(path, f"is missing, though there is one of epoch {epoch}"))
+            below = max(below, epoch)
+        state.top = top
+
+    def _check_begin(self, state: _Checked, namespace: str, partition: int, epoch: int, begun: Begun) -> None:
+        path = self._epochs.path(namespace, partition, epoch)
+        if not self._epochs.exists(namespace, partition, epoch):
+            self._fault(
+                state, epoch, _corrupt(path, f"is missing, though segment {begun.place.segment} begins its epoch")
+            )
+        first = self._catalog.begins.begun(namespace, partition, epoch)
+        if first is not None and first.place != begun.place:
+            where = f"in segment {first.place.segment} and in segment {begun.place.segment}"
+            self._fault(state, epoch, _corrupt(path, f"is of an epoch that begins twice, {where}"))
+        after = begun.begin.after
+        if after is None:
+            return
+        if not self._epochs.exists(namespace, partition, after.epoch):
+            path = self._epochs.path(namespace, partition, after.epoch)
+            self._fault(state, after.epoch, _corrupt(path, f"is missing, though epoch {epoch} goes on from it"))
+        if not self._begins(namespace, partition, after.epoch):
+            reason = f"is of an epoch that epoch {epoch} goes on from, but no segment holds its begin"
+            self._fault(state, after.epoch, _corrupt(self._epochs.path(namespace, partition, after.epoch), reason))
+
+    def _begins(self, namespace: str, partition: int, epoch: int) -> bool:
+        if self._catalog.begins.begun(namespace, partition, epoch) is None:
+            # Published in a segment whose end was read before that of the one which refers to it.
+            self._catalog.refresh(liveness=True)
+        # In a damaged segment it may be what cannot be read: that is the damage to name.
+        return self._catalog.damaged or self._catalog.begins.begun(namespace, partition, epoch) is not None
+
+    def _check_holders(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
+        for epoch in range(state.read + 1, top + 1):
+            try:
+                self._epochs.holder(namespace, partition, epoch)
+            except LogCorrupt as fault:
+                self._fault(state, epoch, fault)
+        state.read = max(state.read, top)
+        begun, state.begun = state.begun, []
+        for epoch, begin in begun:
+            if epoch in state.faults:
+                continue
+            holder = self._epochs.holder(namespace, partition, epoch)
+            if holder is not None and holder.incarnation != begin.writer:
+                reason = (
+                    f"names {holder.incarnation}, but {begin.writer} began its epoch in segment {begin.place.segment}"
+                )
+                self._fault(state, epoch, _corrupt(self._epochs.path(namespace, partition, epoch), reason))
+
+
+def _corrupt(path: str, reason: str) -> LogCorrupt:
+    return LogCorrupt(
+        f"the log is damaged: {path} {reason}. Nothing was changed; it can still be opened for reading",
+        segment=None,
+        position=0,
+        reason=f"{path} {reason}",
+        path=path,
+    )
