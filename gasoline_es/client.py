@@ -31,6 +31,7 @@ from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import (
     DefinitionError,
+    LogCorrupt,
     LogReadOnly,
     WorkflowFailed,
     WorkflowNotFound,
@@ -314,6 +315,8 @@ class Client:
 
         ``error``: a part of the error's text. ``since``: created at or after it. ``payloads``: also read the inputs,
         outputs and states, which costs a read of each history.
+
+        Raises: LogCorrupt: the log is damaged; all that can be read was yielded before.
         """
         self._outside("list")
         wanted = check_tags(tags, "list")
@@ -329,13 +332,17 @@ class Client:
             )
 
         found: builtins.list[tuple[int, str, int, Summary]] = []
+        damage: LogCorrupt | None = None
         for index in range(self._node.log.partition_count):
-            summaries = (await self._node.views(index)).summaries()
-            found.extend((summary.created_us, summary.id, index, summary) for summary in summaries if matches(summary))
+            views, damaged = await self._node.readable(index)
+            damage = damage or damaged
+            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if matches(s))
         found.sort(key=lambda entry: entry[:2])
         for _, workflow_id, index, summary in found:
             state = await self._state(index, workflow_id) if payloads else None
             yield self._info(summary, index, state)
+        if damage is not None:
+            raise damage
 
     async def wake(self, workflow_id: str) -> None:
         """Run a workflow again: a dead one replays what is recorded. A running or complete one is left alone.
@@ -413,7 +420,7 @@ class Client:
         return summary
 
     async def _state(self, index: int, workflow_id: str) -> WorkflowState:
-        views = await self._node.views(index)
+        views, _ = await self._node.readable(index)  # damage was told by whoever looked the workflow up
         return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:

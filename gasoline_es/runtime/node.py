@@ -16,7 +16,7 @@ from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
-from gasoline_es.errors import Fenced, LogError, LogFailed, PartitionOwned
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -167,20 +167,31 @@ class Node:
     # --- views --------------------------------------------------------------------------------------------------------
 
     async def views(self, index: int) -> Views:
-        """Return a partition's views as of now: those of an owned one are, others are read up to the log's end."""
+        """Return a partition's views as of now: those of an owned one are, others are read up to the log's end.
+
+        Raises: LogCorrupt: damage may have cost the partition events. :meth:`readable` has what came before it.
+        """
         if index not in self.partitions:
             async with self._locks[index]:
                 if index not in self.partitions:
-                    await self._fold(index, self.log.end(self.topics.events, index))
+                    end = self.log.end(self.topics.events, index)
+                    await self._fold(index, end if self.log.damage is None else None)
         return self._views[index]
 
-    async def _fold(self, index: int, stop: int) -> None:
-        """Fold a partition's events up to an offset, letting others have a turn now and then."""
+    async def readable(self, index: int) -> tuple[Views, LogCorrupt | None]:
+        """Return a partition's views as far as they can be read, and the damage that ends them."""
+        try:
+            return await self.views(index), None
+        except LogCorrupt as damage:
+            return self._views[index], damage
+
+    async def _fold(self, index: int, stop: int | None) -> None:
+        """Fold a partition's events up to an offset (None: the end, or damage), letting others have a turn now and then."""
         views = self._views[index]
-        if views.next_offset >= stop:
+        if stop is not None and views.next_offset >= stop:
             return
         records = self.log.read(self.topics.events, index, views.next_offset, stop)
-        while views.next_offset < stop:
+        while stop is None or views.next_offset < stop:
             before = views.next_offset
             views.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
             if views.next_offset == before:

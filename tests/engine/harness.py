@@ -19,7 +19,7 @@ from gasoline_es.clock import VirtualClock
 from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.core.location import Location
-from gasoline_es.errors import LogError, LogFailed
+from gasoline_es.errors import LogCorrupt, LogError, LogFailed
 from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
@@ -81,6 +81,10 @@ class ScriptedLog(Log):
         """Set whenever an append was written and answered."""
         self._count = 0
         self._failed = False
+
+    @property
+    def damage(self) -> LogCorrupt | None:
+        return self.inner.damage
 
     @property
     def count(self) -> int:
