@@ -60,6 +60,7 @@ def members(contents: Contents) -> dict[str, Any]:
         ],
         "segments": [asdict(segment) for segment in log.segments],
         "torn": list(log.torn),
+        "problems": list(log.problems),
     }
 
 
@@ -81,6 +82,8 @@ def show(contents: Contents, output: Output) -> None:
     head.add("segments", told)
     for number, torn in enumerate(log.torn):
         head.add("" if number else "torn", escape(torn), "yellow")
+    for number, problem in enumerate(log.problems):
+        head.add("" if number else "problems", escape(problem), "red")
     head.show(console)
     console.print()
     console.print(_owners(contents))

@@ -18,7 +18,7 @@ commands = typer.Typer(
 
 @commands.command(short_help="Show what a log is made of, and who owns it.")
 def info(context: typer.Context, json: Json = None) -> None:
-    """Show what a log is made of: namespaces, who owns their partitions, segments, torn tails.
+    """Show what a log is made of: namespaces, who owns their partitions, segments, torn tails, damage met on the way.
 
     \b
     Example:
@@ -28,7 +28,8 @@ def info(context: typer.Context, json: Json = None) -> None:
     JSON, one object: url, log_id, namespaces {name: partitions},
     owners [{namespace, partition, epoch, incarnation, alive, released, host,
     pid}],
-    segments [{number, writer, bytes, batches, records, closed}], torn [text].
+    segments [{number, writer, bytes, batches, records, closed}], torn [text],
+    problems [text] (log verify looks for all).
     """
     from gasoline_es.cli.contents import describe, members, show
     from gasoline_es.cli.output import Output
@@ -51,7 +52,8 @@ def verify(context: typer.Context, json: Json = None) -> None:
 
     \b
     JSON, told apart by the key kind:
-      problem: segment, position (a byte of it), reason
+      problem: segment, position (a byte of it), reason; segment is null if it
+        is another file, which reason names
       segment: number, writer, bytes, batches, records, closed
       summary: segments, bytes, records, problems
     """

@@ -39,7 +39,7 @@ def verify_log(settings: Settings, output: Output) -> None:
         more = f" (and {count(len(problems) - 1, 'other place')})" if len(problems) > 1 else ""
         raise Failure(
             f"{info.url} is damaged: {_place(problems[0])}{more}. It takes no writes; what is sound can still be read: "
-            "restore the segment from a copy"
+            "restore the file from a copy"
         )
 
 
@@ -64,6 +64,8 @@ def _write_summary(output: Output, segments: list[SegmentInfo], problems: list[P
 
 
 def _place(problem: Problem) -> str:
+    if problem.segment is None:
+        return problem.reason
     return f"segment {problem.segment}, byte {problem.position}: {problem.reason}"
 
 

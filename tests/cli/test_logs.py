@@ -24,7 +24,7 @@ TOPICS = ("events", "index", "registry", "inbox", "replies")
 
 def test_info_gives_namespaces_owners_and_segments(story: Story) -> None:
     (found,) = invoke("--log", story.url, "log", "info").objects
-    assert list(found) == ["url", "log_id", "namespaces", "owners", "segments", "torn"]
+    assert list(found) == ["url", "log_id", "namespaces", "owners", "segments", "torn", "problems"]
     assert found["url"] == story.url
     assert found["namespaces"] == {"default": PARTITIONS}
     assert found["log_id"] == json.loads((story.directory / "manifest.json").read_text())["log"]
@@ -154,7 +154,9 @@ def test_one_flipped_bit_is_named_by_every_command_and_nothing_before_it_is_lost
         for done in damaged:
             if done.status:
                 named(done, "segment 1")
-    assert invoke("--log", broken.url, "log", "info").status == 0
+    info = invoke("--log", broken.url, "log", "info")
+    assert info.status == 0
+    assert ["segment 1" in problem for problem in info.objects[0]["problems"]] == ([] if place is body else [True])
     assert contents(broken.directory) == before
 
 
