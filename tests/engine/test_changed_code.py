@@ -92,3 +92,51 @@ async def test_suspended_listener_wakes_for_what_the_code_listens_for_now(any_wo
     if sent == "after the new code":
         await handle.signal(Second(n=2))
     assert await soon(handle.output()) == 2
+
+
+@workflow(name="asking")
+async def asks(ctx: WorkflowContext, _: None) -> int:
+    await ctx.activity(note, "a")
+    return (await ctx.listen(First)).n
+
+
+@workflow(name="asking")
+async def asks_with_a_step_in_front(ctx: WorkflowContext, _: None) -> int:
+    await ctx.activity(other, "new")
+    await ctx.activity(note, "a")
+    return (await ctx.listen(First)).n
+
+
+@workflow(name="asking")
+async def asks_with_a_step_of_version_2_in_front(ctx: WorkflowContext, _: None) -> int:
+    await ctx.v(2).activity(other, "new")
+    await ctx.activity(note, "a")
+    return (await ctx.listen(First)).n
+
+
+@pytest.mark.parametrize("typed", ["fast", "slowly"])
+async def test_code_that_does_not_fit_shows_once_a_signal_comes_and_the_signal_is_kept(
+    any_world: World, typed: str
+) -> None:
+    """semantics.md §5, tutorial §6: whether or not the listener had left memory when the old worker was stopped."""
+    process = await any_world.worker(asks)
+    handle = await process.gasoline.dispatch(asks, None)
+    await process.settle()
+    if typed == "slowly":
+        await process.evict()
+    await process.stop()
+
+    process = await any_world.worker(asks_with_a_step_in_front)
+    handle = process.gasoline.handle(handle.id, asks_with_a_step_in_front)
+    await process.settle()
+    if typed == "slowly":
+        assert (await handle.get()).status == "sleeping", "nothing has woken it, so nothing has replayed it"
+    await handle.signal(First(n=7))
+    with pytest.raises(WorkflowFailed, match="HistoryDiverged"):
+        await soon(handle.output())
+    await process.stop()
+
+    process = await any_world.worker(asks_with_a_step_of_version_2_in_front)
+    handle = process.gasoline.handle(handle.id, asks_with_a_step_of_version_2_in_front)
+    await handle.wake()
+    assert await soon(handle.output()) == 7
