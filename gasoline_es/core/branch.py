@@ -85,7 +85,7 @@ class Branch:
     def __init__(self, state: WorkflowState, record: Record, prefix: Location, version: int, clock_us: int) -> None:
         self._state = state
         self._record = record
-        self.cursor = Cursor(state.history, prefix)
+        self.cursor = Cursor(state.history, prefix, version)
         self.version = version
         self.clock_us = clock_us
         self.wait: Wait | None = None
@@ -259,11 +259,12 @@ class Branch:
         decode = step.decoders.get(signal.name)
         if decode is None:
             at = format_location(location)
+            n = step.version - self.version + 2
             raise HistoryDiverged(
                 f"history diverged at {at}: recorded is the signal {signal.name!r}, the code listens for "
                 f"{', '.join(sorted(step.decoders))} in {step.file}:{step.line}. Listen for {signal.name!r} here again, or "
-                f"branch on `await ctx.check_version(2)`. Nothing was changed in the history: after the code is fixed, "
-                f"wake the workflow",
+                f"branch on `await ctx.check_version({n}) >= {n}`. Nothing was changed in the history: after the code is "
+                f"fixed, wake the workflow",
                 location=at,
                 recorded=f"signal {signal.name!r}",
                 attempted=f"listen for {', '.join(sorted(step.decoders))}",
@@ -274,11 +275,12 @@ class Branch:
         return self._decode(step, decode, signal.body, location, f"body of signal {signal.name!r}")
 
     def _too_many(self, step: ListenStep, entry: SignalsEntry) -> HistoryDiverged:
+        n = entry.version - self.version + 2
         return HistoryDiverged(
             f"history diverged at {format_location(entry.location)}: recorded is {entry.shown} with "
             f"{len(entry.signals)} signals, `ctx.{step.verb}(…)` in {step.file}:{step.line} would give one of them and lose "
-            f"the rest. Write `ctx.listen_n(…)` again, or branch on `await ctx.check_version(2)`. Nothing was changed in "
-            f"the history: after the code is fixed, wake the workflow",
+            f"the rest. Write `ctx.listen_n(…)` again, or branch on `await ctx.check_version({n}) >= {n}`. Nothing was "
+            f"changed in the history: after the code is fixed, wake the workflow",
             location=format_location(entry.location),
             recorded=entry.describe(),
             attempted=f"ctx.{step.verb}",

@@ -25,10 +25,12 @@ class Cursor:
     current, because the inserted one landed just before it.
     """
 
-    __slots__ = ("_entries", "_index", "_previous", "prefix")
+    __slots__ = ("_entries", "_index", "_previous", "_version", "prefix")
 
-    def __init__(self, history: History, prefix: Location) -> None:
+    def __init__(self, history: History, prefix: Location, version: int = 1) -> None:
+        """``version``: that of the branch's context, to which ``ctx.v(n)`` in the hints is relative."""
         self.prefix = prefix
+        self._version = version
         self._entries = history.branch(prefix)
         self._index = 0
         self._previous: Coordinate | None = None
@@ -114,7 +116,7 @@ class Cursor:
 
     def _diverged(self, step: Step, kind: str, name: str | None, entry: Entry, why: str) -> HistoryDiverged:
         found = f"{kind} {name!r}" if name is not None else kind
-        fix = _fix(step, kind, name, entry)
+        fix = self._fix(step, kind, name, entry)
         return HistoryDiverged(
             f"history diverged at {format_location(entry.location)}: recorded is {entry.shown} (version "
             f"{entry.version}), the code has {found} (version {step.version}) in {step.file}:{step.line}: {why}. {fix} "
@@ -127,20 +129,35 @@ class Cursor:
             fix=fix,
         )
 
-
-def _fix(step: Step, kind: str, name: str | None, entry: Entry) -> str:
-    if isinstance(entry, VersionEntry):
-        return "Put `await ctx.check_version(n)` back where it stood."
-    if step.version < entry.version:
-        return (
-            f"The recorded step was written by newer code; if this code is right, mark the step "
-            f"`ctx.v({entry.version - step.version + 1}).{step.verb}(…)`, or run the newer code."
+    def _fix(self, step: Step, kind: str, name: str | None, entry: Entry) -> str:
+        """Say what to write. Each hint works as it stands: tests/replay/scripts/hint_*.txt follow them."""
+        n = entry.version - self._version + 2
+        added = f"ctx.v({n}).{step.verb}(…)"
+        if isinstance(entry, VersionEntry):
+            return f"Put `await ctx.check_version(…)` back where it stood; a step added before it is `{added}`."
+        # Once what is recorded here is passed over, a step stands before what comes next: it has to be above that too.
+        following = self._entries[self._index : self._index + 3]
+        instead = f"ctx.v({max(behind.version for behind in following) - self._version + 2}).{step.verb}(…)"
+        if isinstance(entry, RemovedEntry):
+            removed = _removed(entry.removed_kind, entry.removed_name)
+            return f"Put `{removed}` back where it stood; a step that was added, or put back after it, is `{instead}`."
+        if step.version < entry.version and (entry.kind, entry.name) == (kind, name):
+            return (
+                f"The recorded step was written by newer code; if this code is right, mark the step "
+                f"`ctx.v({n - 1}).{step.verb}(…)`, or run the newer code."
+            )
+        hints = [f"If the step was added, write `{added}`"]
+        if step.version < entry.version:
+            hints.insert(0, "The recorded step was written by newer code: run that")
+        elif entry.kind == kind and entry.name is not None:
+            hints.insert(0, f"If the {kind} was only renamed, keep its recorded name: `@{kind}(name={entry.name!r})`")
+        hints.append(
+            f"if it replaces the recorded one, write two lines, `{_removed(entry.removable, entry.name)}` and then "
+            f"`await {instead}`"
         )
-    removed = f"await ctx.removed({entry.removable!r}{f', {entry.name!r}' if entry.name is not None else ''})"
-    added = f"ctx.v(2).{step.verb}(…)"
-    if isinstance(entry, RemovedEntry):
-        return f"If the step was added, write `{added}`; if it was put back, keep the `ctx.removed` before it."
-    return (
-        f"If the step was added, write `{added}`; if it replaces the recorded one, write `{removed}` before it; to keep "
-        f"both ways, branch on `await ctx.check_version(2)`."
-    )
+        hints.append(f"to keep both ways, branch on `await ctx.check_version({n}) >= {n}`")
+        return "; ".join([hints[0], *(hint[0].lower() + hint[1:] for hint in hints[1:])]) + "."
+
+
+def _removed(kind: str, name: str | None) -> str:
+    return f"await ctx.removed({kind!r}{f', {name!r}' if name is not None else ''})"

@@ -104,7 +104,18 @@ def test_lower_version_diverges_and_names_both() -> None:
     with pytest.raises(HistoryDiverged, match=r"orders\.py:12: version 3 is recorded, the code has 2") as raised:
         place(cursor, "at {1}", version=2)
     assert raised.value.location == "{1}"
+    assert "`ctx.v(3).activity(…)`" in raised.value.fix
+    with pytest.raises(HistoryDiverged) as raised:
+        place(cursor, "another", version=2)
+    assert "`ctx.v(4).activity(…)`" in raised.value.fix
+
+
+def test_versions_in_the_fix_count_from_the_context_of_the_branch() -> None:
+    """semantics.md §3: ``ctx.v(n)`` is n - 1 above its context."""
+    with pytest.raises(HistoryDiverged) as raised:
+        place(Cursor(history("{1}", version=5), (), 5), "another", version=5)
     assert "`ctx.v(2).activity(…)`" in raised.value.fix
+    assert "`await ctx.check_version(2) >= 2`" in raised.value.fix
 
 
 @pytest.mark.parametrize(("kind", "name"), [("sleep", None), ("activity", "refund"), ("listen", None)])
@@ -125,7 +136,7 @@ def test_fix_for_a_version_check_is_to_put_it_back_whatever_its_version() -> Non
         recorded.add(VersionEntry(((1,),), version, 0, 1))
         with pytest.raises(HistoryDiverged) as raised:
             place(Cursor(recorded, ()), "charge")
-        assert raised.value.fix == "Put `await ctx.check_version(n)` back where it stood."
+        assert raised.value.fix.startswith("Put `await ctx.check_version(…)` back where it stood;")
 
 
 def test_fix_for_a_timed_listen_removes_a_listen() -> None:

@@ -53,6 +53,14 @@ def ship(ctx: ActivityContext, order: Any) -> Any: ...
 def notify(ctx: ActivityContext, order: Any) -> Any: ...
 
 
+@activity
+def charge_card(ctx: ActivityContext, order: Any) -> Any: ...
+
+
+@activity(name="charge")
+def charge_card_named_charge(ctx: ActivityContext, order: Any) -> Any: ...
+
+
 def _typed_charge() -> object:
     @activity
     def charge(ctx: ActivityContext, order: Any) -> Receipt: ...
@@ -63,6 +71,8 @@ def _typed_charge() -> object:
 _WORDS: dict[str, Any] = {
     "charge": charge,
     "charge_for_receipt": _typed_charge(),
+    "charge_card": charge_card,
+    "charge_card_named_charge": charge_card_named_charge,
     "refund": refund,
     "ship": ship,
     "notify": notify,
