@@ -72,16 +72,10 @@ class Epochs:
         """Return the namespaces and partitions of which there are epochs."""
         return [
             (namespace, int(name))
-            for namespace in self._names(self._root)
-            for name in self._names(f"{self._root}/{namespace}")
+            for namespace in list_names(self._disk, self._root)
+            for name in list_names(self._disk, f"{self._root}/{namespace}")
             if name.isascii() and name.isdigit() and str(int(name)) == name and self.listed(namespace, int(name))
         ]
-
-    def _names(self, path: str) -> list[str]:
-        try:
-            return self._disk.names(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
 
     def claim(self, namespace: str, partition: int, epoch: int, taker: Incarnation) -> bool:
         """Take the epoch, durably, unless somebody has it already."""
@@ -103,6 +97,14 @@ class Epochs:
                 return None
             self._holders[namespace, partition, epoch] = holder
         return holder
+
+
+def list_names(disk: Disk, path: str) -> list[str]:
+    """Return a directory's entries; none if there is no such directory."""
+    try:
+        return disk.names(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _decode(path: str, data: bytes) -> Holder:

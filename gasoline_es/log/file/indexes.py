@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
 from gasoline_es.log.file.disk import Disk
@@ -79,9 +80,9 @@ class Indexes:
         """Store the indexes of segments that were completed since the last call. They only save time: errors are no matter."""
         unwritten, self._unwritten = self._unwritten, []
         for segment, index in unwritten:
+            # Named by process: two that find the same segment complete must not take each other's file away.
+            beside = f"{segment.path}.index.{os.getpid()}.tmp"
             try:
-                # Named by process: two that find the same segment complete must not take each other's file away.
-                beside = f"{segment.path}.index.{os.getpid()}.tmp"
                 self._disk.unlink(beside)
                 fd = self._disk.create(beside)
                 try:
@@ -90,6 +91,8 @@ class Indexes:
                     self._disk.close(fd)
                 self._disk.rename(beside, segment.path + ".index")
             except OSError as error:
+                with suppress(OSError):
+                    self._disk.unlink(beside)
                 _logger.warning(
                     "a segment's index was not stored", extra={"segment": segment.number, "error": str(error)}
                 )

@@ -444,7 +444,8 @@ class FileLog(Log):
                 with suppress(NoSpace, LogFailed):
                     await self._release(sorted(self._owned))
                 async with self._mutex:
-                    self._writer.finish()
+                    with suppress(OSError):  # a full disk: all of a segment whose writer is gone is published
+                        self._writer.finish()
                     with self._lock:
                         self._catalog.refresh()
         finally:
