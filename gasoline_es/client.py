@@ -25,12 +25,14 @@ from gasoline_es.core.ids import (
     unique_slot,
     workflow_id_from_key,
 )
+from gasoline_es.core.repeats import difference_of_inputs
 from gasoline_es.core.state import Status, Summary, WorkflowState
 from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import (
     DefinitionError,
+    KeyReused,
     LogCorrupt,
     LogReadOnly,
     WorkflowFailed,
@@ -151,7 +153,8 @@ class Client:
 
         ``unique``: if an incomplete workflow of this name has all these tags, its handle is returned instead.
         ``key``: the caller's own name for this one workflow: the same key with the same input gives the same workflow,
-        complete or not, so a call can be repeated safely.
+        complete or not, so a call can be repeated safely. The recorded input is compared as today's code reads it: one of
+        before a field with a default was added is the same as one that has the default there.
 
         Raises: NotSerializable, InvalidTags, RecordTooLarge, ValueError (an unusable key): nothing is recorded.
             KeyReused: the key belongs to another input. NoOwner, LogError: see there.
@@ -175,9 +178,25 @@ class Client:
         self._undecided[workflow_id] = (workflow.name, canonical_tags)
         try:
             reply = await self._decide(command)
+        except KeyReused:
+            await self._check_repeats(workflow_id, key, workflow, payload)
+            return WorkflowHandle(self, workflow_id, workflow)
         finally:
             self._undecided.pop(workflow_id, None)
         return WorkflowHandle(self, reply.id, workflow)
+
+    async def _check_repeats(self, workflow_id: str, key: str | None, workflow: AnyWorkflow, payload: bytes) -> None:
+        """Let the dispatch pass if its input is the recorded one as today's code reads that. Raises: KeyReused."""
+        state = await self._state(self._index(workflow_id), workflow_id)
+        recorded = b"null" if state.dispatched is None else state.dispatched.input
+        differs = difference_of_inputs(recorded, payload, workflow.input_codec, workflow.parameter)
+        if differs is not None:
+            raise KeyReused(
+                f"the key {key!r} belongs to workflow {workflow_id} of {workflow.name!r}, which was dispatched with "
+                f"another input: {differs}. Use another key for another input",
+                workflow_id=workflow_id,
+                key=key or "",
+            ) from None
 
     def _new_id(self, name: str, tags: dict[str, str], unique: bool, key: str | None) -> str:
         if key is not None:
