@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gasoline_es.core.codec import decode
+from gasoline_es.core.codec import read
 from gasoline_es.core.events import ActivityCompleted, EventData, WorkflowCompleted, WorkflowDispatched
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
@@ -59,7 +59,7 @@ class PartitionViews:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
         for record in records:
             if record.value is not None and record.offset is not None:
-                event = decode(record.value)
+                event = read(record.key, record.value)
                 self.apply(
                     record.offset,
                     record.place,

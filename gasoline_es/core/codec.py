@@ -49,9 +49,9 @@ class Envelope:
             f"{self._id}{seq}{self._type}{data.TYPE}{self._time}{format_time(time_us)}"
             f'","datacontenttype":"application/json","seq":{seq}{self._tail}'
         )
-        kind = type(data)
-        body = _activity_completed(data) if kind is ev.ActivityCompleted else _dumps(_ENCODERS[kind](data))  # pyright: ignore[reportArgumentType]
-        return b"%b%b}" % (head.encode(), body)
+        if isinstance(data, ev.ActivityCompleted):
+            return b"%b%b}" % (head.encode(), _activity_completed(data))
+        return b"%b%b}" % (head.encode(), _dumps(_ENCODERS[type(data)](data)))
 
 
 @lru_cache(maxsize=4096)
@@ -285,6 +285,21 @@ def decode(raw: bytes) -> ev.Event:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of gasoline_es: {error!r} in {raw[:200]!r}") from error
+
+
+def read(key: str, raw: bytes) -> ev.Event:
+    """Read the event of a record. One that is no event at all comes back as unreadable data of the workflow its key names.
+
+    Raises: ValueError: neither the text nor the key is one of ours.
+    """
+    try:
+        return decode(raw)
+    except ValueError as error:
+        workflow_id, _, seq = key.rpartition("/")
+        if not workflow_id or not seq.isdecimal():
+            raise
+        unreadable = ev.Unreadable("?", f"it is no event: {error}")
+        return ev.Event(workflow_id, int(seq), 0, "", "", 0, 0, "", unreadable)
 
 
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:

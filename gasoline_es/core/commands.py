@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from gasoline_es import errors
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id
 from gasoline_es.core.tags import check_tags
+from gasoline_es.core.values import check_depth
 from gasoline_es.errors import GasolineError
 
 
@@ -106,9 +107,12 @@ def decode_request(raw: bytes) -> Request:
     try:
         fields = cast(dict[str, Any], from_json(raw))
         request_id, client = fields.pop("request_id"), fields.pop("client")
+        if not isinstance(request_id, str) or not isinstance(client, str):
+            raise TypeError("request_id and client are texts")
         kind = _TYPES[fields.pop("command")]
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
+            check_depth(fields[name])  # it must still be readable inside an event
         return Request(request_id, client, _checked(kind(**fields)))
     except (KeyError, TypeError, AttributeError, GasolineError) as error:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error

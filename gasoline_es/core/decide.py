@@ -84,6 +84,10 @@ def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:
         return [], Reply(command.signal_id)
     if not state.summary.incomplete:
         return [], Reply(error=not_found(command.workflow_id, "it is complete"))
+    if state.summary.status == "unreadable":
+        # What it has consumed cannot be told, so neither can a repeat.
+        why = f"workflow {command.workflow_id} takes no signals: {state.summary.error}"
+        return [], Reply(error=GasolineError(why, workflow_id=command.workflow_id))
     if not command.by_caller and state.forgotten_us is not None and time_of(command.signal_id) <= state.forgotten_us:
         return [], Reply(
             error=GasolineError(

@@ -203,7 +203,7 @@ for _name in dir(asyncio.AbstractEventLoop):
         setattr(GuardLoop, _name, _refusing(_name))
 
 
-_guard = GuardLoop()
+_guard = GuardLoop()  # type: ignore[abstract]  # the loop above fills every method in
 _task = GuardTask()
 _get_running_loop = asyncio.events._get_running_loop  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
 _set_running_loop = asyncio.events._set_running_loop  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]

@@ -66,9 +66,9 @@ class Summary:
         return self.completed_us is None
 
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
-        """Fold the next event. Its ``seq`` must be the next one: a gap would be a lost event."""
-        if seq != self.seq + 1:
-            raise AssertionError(f"workflow {self.id}: event {seq} follows event {self.seq}")
+        """Fold the next event. A ``seq`` that is not the next one sets the workflow aside: an event is lost or repeated."""
+        if seq != self.seq + 1 and self.status != "unreadable":
+            self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
         self.seq = seq
         self.updated_us = time_us
         self.worker = worker
@@ -95,10 +95,14 @@ class Summary:
                 self._run()
                 self.error = None
             case ev.Unreadable():
-                self.status, self.waiting = "unreadable", None
-                self.error = ev.ErrorInfo("Unreadable", f"event {seq} of type {data.type}: {data.reason}")
+                self.set_aside(f"event {seq} of type {data.type}: {data.reason}")
             case _:
                 pass
+
+    def set_aside(self, why: str) -> None:
+        """Its history makes no sense to this code: it is shown, never run, and its partition goes on."""
+        self.status, self.waiting = "unreadable", None
+        self.error = ev.ErrorInfo("Unreadable", why)
 
     def _run(self) -> None:
         self.status, self.waiting = "running", None
@@ -128,6 +132,12 @@ class WorkflowState:
         self.summary.apply(seq, time_us, data, ray_id, worker)
         if self.summary.status == "unreadable":
             return
+        try:
+            self._fold(data, time_us)
+        except (AssertionError, KeyError) as error:
+            self.summary.set_aside(f"event {seq} of type {data.TYPE} does not fit what is recorded before it: {error}")
+
+    def _fold(self, data: ev.EventData, time_us: int) -> None:
         match data:
             case ev.ActivityCompleted():
                 entry = self._activity(data, time_us)

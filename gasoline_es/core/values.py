@@ -52,6 +52,12 @@ def dump_json(value: Any) -> bytes:
     return raw
 
 
+def check_depth(raw: bytes) -> None:
+    """Refuse JSON that nests too deeply to be read inside a record. Raises: ValueError."""
+    if len(raw) > 2 * DEPTH_MAX and raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
+        from_json(b"[" * DEPTH_OF_RECORDS + raw + b"]" * DEPTH_OF_RECORDS)
+
+
 # --- codecs -----------------------------------------------------------------------------------------------------------
 
 
@@ -121,8 +127,7 @@ class Codec(Generic[T]):
             # Not warnings="error", which costs 1.2 µs more than the rest: what pydantic warns of is a wrong type, and
             # that either changes on the way or is kept as it is.
             raw = self._to_json(value, by_alias=False, round_trip=True, warnings=False)
-            if len(raw) > 2 * DEPTH_MAX and raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
-                from_json(b"[" * DEPTH_OF_RECORDS + raw + b"]" * DEPTH_OF_RECORDS)  # refuses too deep a nesting
+            check_depth(raw)
             decoded = self._validate_json(raw, by_alias=True, by_name=True)
             found = difference(value, decoded)
         except Exception as error:  # pydantic, and whatever users' serialisers and validators raise

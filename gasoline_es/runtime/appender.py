@@ -62,7 +62,7 @@ class Appender:
         """Append what is left, then stop."""
         if self._task is None:
             return
-        while self._dirty and not self._task.done():
+        while (self._dirty or self._ended < self._begun) and not self._task.done():
             await self.flush()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gasoline_es.core.events import EventData
+from gasoline_es.core.events import EventData, WorkflowDispatched
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import NewRecord
 from gasoline_es.runtime.live import Live
@@ -19,13 +19,15 @@ class Batch:
     ``attempts`` are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("attempts", "done", "events", "records")
+    __slots__ = ("attempts", "dispatched", "done", "events", "records")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
         self.events: list[tuple[Live, int, int, EventData]] = []
         self.done: list[Done] = []
         self.attempts: list[object] = []
+        self.dispatched: list[tuple[Live, WorkflowDispatched]] = []
+        """Those of the events that dispatch: what a unique dispatch has to look at besides the views."""
 
     @property
     def empty(self) -> bool:

@@ -18,6 +18,7 @@ from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
+from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, Returned, Run, error_info
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
@@ -119,7 +120,7 @@ class Driver:
             return True
         if name not in self._unregistered:
             self._unregistered.add(name)
-            _log.warning("workflows of a name that this worker has not registered wait", extra={"workflow": name})
+            _log.warning("workflows %r wait: this worker has not registered that name", name)
         return False
 
     def _start(self, partition: Partition, live: Live) -> Run:
@@ -265,9 +266,24 @@ class Driver:
             failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
             jitter = random.random()  # spreads retries, keeps no secret
             now_us = self._clock.now_us()
-            partition.record(live, activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter))
+            failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)
+            partition.record(live, failed)
+            self._tell(live, failed, now_us)
         live.blocked_on = live.state.summary.seq
         partition.recorded(attempt)
+
+    def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
+        again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
+        _log.info(
+            "activity %s of workflow %s %s failed in attempt %d, %s: %s",
+            failed.name,
+            live.state.summary.name,
+            live.id,
+            failed.attempt,
+            again,
+            _in_a_line(failed.error),
+            extra={"workflow_id": live.id, "location": format_location(failed.location)},
+        )
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------
 
@@ -303,9 +319,13 @@ class Driver:
 
     def _suspend(self, partition: Partition, live: Live) -> bool:
         """Let it leave memory, if nothing has come up since the suspension was decided."""
-        at, live.suspended_at = live.suspended_at, None
+        at = live.suspended_at
         if live.state.summary.seq != at or live.state.summary.status != "sleeping":
+            live.suspended_at = None
             return False
+        if not live.settled:
+            return True  # what woke it is not durable yet: then it is looked at again
+        live.suspended_at = None
         waiting = live.state.summary.waiting
         if waiting is not None and waiting.deadline_us is not None:
             self.timers.arm(live.id, waiting.deadline_us)

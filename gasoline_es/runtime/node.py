@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
+from typing import Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, PartitionOwned
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -27,6 +28,7 @@ from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 ROLL_BACK_WAIT_S = 0.5
 """How long after an append that found no space the engine tries to go on."""
@@ -54,19 +56,20 @@ class Node:
         self.failure: LogError | None = None
         self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
         self._appender = Appender(log, self._log_failed)
-        self._outbox = Outbox(self._appender, log)
+        self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
         self._watchers: dict[str, set[Watch]] = {}
         self._log_changed: set[Callable[[], None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._yielded: dict[int, float] = {}
         self._wanted: set[int] = set()
+        self._leaving: asyncio.Task[None] | None = None
         self.failed = asyncio.Event()
 
     def start(self) -> None:
         """Begin to append and to follow the log."""
         self._appender.start()
-        self.spawn(self._follow(), "gasoline-follow")
+        _ = self.spawn(self._follow(), "gasoline-follow")
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -99,7 +102,14 @@ class Node:
                 ownership = await self.log.acquire(index)
             except PartitionOwned:
                 return None
-            return await self._take_over(ownership)
+            # A task of its own: the log says we own it now, whatever becomes of the call that wanted it.
+            taking = self.spawn(self._take_over(ownership), "gasoline-take-over")
+            try:
+                return await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                if taking.cancelled():  # not the caller, but the node: it is being closed
+                    raise LogError(f"{self.log.url} was closed") from None
+                raise
 
     def _left_to_others(self, index: int) -> bool:
         """Whether the partition was just yielded to a worker, which needs a moment to take it."""
@@ -112,6 +122,7 @@ class Node:
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         await self._consume_inbox(partition)
+        self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
         # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
@@ -122,14 +133,14 @@ class Node:
 
     async def _consume_inbox(self, partition: Partition) -> None:
         """Decide everything that others have sent, letting the event loop have a turn now and then."""
-        while partition.consume_some():
+        while partition.consume_some():  # noqa: ASYNC110  # nothing is waited for
             await asyncio.sleep(0)
 
     def drive(self, partition: Partition) -> None:
         """Give every workflow of an owned partition that is to run a turn, and arm the deadlines of the sleeping."""
         assert self.driver is not None
         self.driver.arm(partition.views.deadlines().items())
-        self.spawn(self._drive_running(partition), "gasoline-recover")
+        _ = self.spawn(self._drive_running(partition), "gasoline-recover")
 
     async def _drive_running(self, partition: Partition) -> None:
         # Suspended listeners with signals too: the code may listen for other names by now.
@@ -150,7 +161,16 @@ class Node:
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
             # Whoever asked for a decision that is not on its way yet asks the next owner: `Fenced` makes them.
             self._forget(partition, Fenced("the partition was released", partition=index))
-            await self.log.release(index)
+            await self._release(index)
+
+    async def _release(self, index: int) -> None:
+        while True:
+            try:
+                await self.log.release(index)
+                return
+            except NoSpace as error:
+                _log.warning("partition %d could not be released yet: %s", index, error)
+                await asyncio.sleep(ROLL_BACK_WAIT_S)
 
     async def request_partition(self, index: int) -> None:
         """Ask the owner of a partition to release it, if it drives nothing."""
@@ -210,6 +230,13 @@ class Node:
         record = NewRecord(self.topics.inbox, index, key, encode_request(request), self.clock.now_us())
         await self._outbox.send(record)
 
+    def _posted(self, indexes: set[int]) -> None:
+        """What this process sent is no news from the log: where it owns the inbox by now, it looks there itself."""
+        for index in indexes:
+            partition = self.partitions.get(index)
+            if partition is not None:
+                _ = self.spawn(self._consume_inbox(partition), "gasoline-own-inbox")
+
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def watch(self, workflow_id: str) -> Watch:
@@ -235,6 +262,8 @@ class Node:
     def check(self) -> None:
         """Raise what made the log unusable for this process, if anything did."""
         if self.failure is not None:
+            if not isinstance(self.failure, LogFailed):
+                raise self.failure
             raise LogFailed(f"the log failed in this process: {self.failure}. Open it again") from self.failure
 
     async def _follow(self) -> None:
@@ -280,7 +309,7 @@ class Node:
         _log.warning(
             "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
         )
-        self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
+        _ = self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
 
     async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
         await asyncio.sleep(ROLL_BACK_WAIT_S)
@@ -291,14 +320,14 @@ class Node:
             self.driver.wake(partition, workflow_ids)
 
     def lost(self, partition: Partition, error: LogError) -> None:
-        _log.warning("a partition is not owned any more", extra={"partition": partition.index, "error": str(error)})
+        _log.warning("partition %d is not owned any more: %s", partition.index, error)
         self._forget(partition, error)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:
             return
         if self.driver is None:
-            self.spawn(self.release(partition.index), "gasoline-yield")
+            _ = self.spawn(self.release(partition.index), "gasoline-yield")
         else:
             self._wanted.add(partition.index)  # it asks once: remembered until this process drives nothing any more
 
@@ -310,17 +339,28 @@ class Node:
 
     def _log_failed(self, error: LogError) -> None:
         if self.failure is None:
-            _log.error("the log failed; this process takes no further part in it", extra={"error": str(error)})
+            _log.error("the log failed; this process takes no further part in it: %s", error)
             self.failure = error
+            # Others can take over what was ours at once. Not a task of the node's: it must outlive what has failed.
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(), name="gasoline-leave")
         for partition in list(self.partitions.values()):
             self._forget(partition, error)
         self._outbox.fail(error)
+        self._wake_watchers()
+        self.failed.set()
+
+    def _wake_watchers(self) -> None:
         for watchers in self._watchers.values():
             for watch in watchers:
                 watch.changed.set()  # whoever waits for an end learns that it will not come
-        self.failed.set()
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        try:
+            await self.log.close()
+        except LogError as error:
+            _log.warning("the log could not be left cleanly: %s", error)
 
     async def flush(self) -> None:
         """Wait until everything decided so far is durable, or has failed."""
@@ -334,20 +374,27 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._appender.close()
+        closed = LogError(f"{self.log.url} was closed")
         for partition in list(self.partitions.values()):
-            self._forget(partition, LogError("closed"))
+            self._forget(partition, closed)
+        self._outbox.fail(closed)
+        if self.failure is None:
+            self.failure = closed
+        self._wake_watchers()
         if self.driver is not None:
             self.driver.close()
+        if self._leaving is not None:
+            await self._leaving
         await self.log.close()
 
-    def spawn(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, coroutine: Coroutine[None, None, _T], name: str) -> asyncio.Task[_T]:
         """Start a task of the engine: it ends with the node, and an error in it is never lost."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.broke(error)
@@ -371,9 +418,9 @@ class Watch:
 class Outbox:
     """Commands of this process to inboxes it does not own: sections without an epoch."""
 
-    def __init__(self, appender: Appender, log: Log) -> None:
+    def __init__(self, appender: Appender, posted: Callable[[set[int]], None]) -> None:
         self._appender = appender
-        self._log = log
+        self._posted = posted
         self._open: list[tuple[NewRecord, asyncio.Future[None]]] = []
         self._taken: list[tuple[NewRecord, asyncio.Future[None]]] = []
 
@@ -400,6 +447,8 @@ class Outbox:
                 future.set_result(None)
             else:
                 future.set_exception(outcome)
+        if isinstance(outcome, Appended):
+            self._posted({record.partition for record, _ in taken})
 
     def fail(self, error: LogError) -> None:
         """Nothing will be sent any more."""

@@ -15,7 +15,7 @@ import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.codec import Envelope, read
 from gasoline_es.core.commands import (
     Command,
     Dispatch,
@@ -41,6 +41,10 @@ from gasoline_es.runtime.topics import Topics
 _log = logging.getLogger(__name__)
 
 INBOX_POLL_MAX = 1_000
+POSITIONS_READ = 16
+RESTING_MAX = 100
+"""So many workflows that nobody drives here stay in memory after the last command, instead of being read for each."""
+
 LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
 
@@ -90,6 +94,7 @@ class Partition:
         self._tail = log.tail(self._topics.inbox, self.index, self._position)
         self._inbox_moved = False
         self._asked = False
+        self._resting: dict[str, Live] = {}
 
     # --- the workflows in memory --------------------------------------------------------------------------------------
 
@@ -114,9 +119,16 @@ class Partition:
         self.lives.pop(live.id, None)
 
     def drop_if_idle(self, live: Live) -> None:
-        """Take a workflow out of memory if it has no body and nothing about it is on its way to the log."""
-        if live.run is None and live.settled:
-            self.lives.pop(live.id, None)
+        """Let a workflow go that has no body and nothing on its way to the log. The last few stay: more may come for them."""
+        if live.run is not None or not live.settled:
+            return
+        self._resting.pop(live.id, None)
+        self._resting[live.id] = live
+        while len(self._resting) > RESTING_MAX:
+            oldest = next(iter(self._resting))
+            rested = self._resting.pop(oldest)
+            if rested.run is None and rested.settled and self.lives.get(oldest) is rested:
+                del self.lives[oldest]
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -139,6 +151,8 @@ class Partition:
         kind = type(data)
         if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
             batch.records.append(self._index_record(live, data, now_us))
+            if isinstance(data, ev.WorkflowDispatched):
+                batch.dispatched.append((live, data))
         if not self._asked:
             self._ask()
 
@@ -177,9 +191,9 @@ class Partition:
 
     def decide(self, command: Dispatch | SendSignal | Wake, request_id: str | None = None) -> Reply:
         """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
-        live = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
-        if live is not None:
-            return Reply(live.id)
+        found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
+        if found is not None:
+            return Reply(found)
         live = self.load(command.workflow_id)
         events, reply = decide(live.state if live is not None else None, command)
         if live is None:
@@ -209,23 +223,20 @@ class Partition:
         live = self.lives[command.workflow_id] = Live(state, self._envelope(state))
         return live
 
-    def _find_unique(self, command: Dispatch) -> Live | None:
+    def _find_unique(self, command: Dispatch) -> str | None:
         """Find an incomplete workflow of this name with these tags in this partition, also among undurable ones."""
         for workflow_id in self.views.find(command.name, command.tags):
-            live = self.load(workflow_id)
-            if live is not None and live.state.summary.incomplete:
-                self.drop_if_idle(live)
-                return live
+            live = self.lives.get(workflow_id)
+            if live is None or live.state.summary.incomplete:  # not in memory: as the views say
+                return workflow_id
         for batch in (self._in_flight, self._open):
-            for live, seq, _, data in batch.events if batch is not None else ():
+            for live, data in batch.dispatched if batch is not None else ():
                 if (
-                    seq == 1
-                    and isinstance(data, ev.WorkflowDispatched)
-                    and data.name == command.name
+                    data.name == command.name
                     and live.state.summary.incomplete
                     and command.tags.items() <= data.tags.items()
                 ):
-                    return live
+                    return live.id
         return None
 
     # --- the inbox ----------------------------------------------------------------------------------------------------
@@ -282,13 +293,14 @@ class Partition:
 
     def _read_position(self, ownership: Ownership) -> Position:
         key = self._topics.position_key(self.index)
-        position = Position({})
-        for record in self._log.read(
-            self._topics.registry, self.index, 0, ownership.ends.get(self._topics.registry, 0)
-        ):
-            if record.key == key and record.value is not None:
-                position = Position(orjson.loads(record.value))
-        return position
+        stop = ownership.ends.get(self._topics.registry, 0)
+        while stop > 0:  # backwards: it is the last record, or one of the last
+            start = max(0, stop - POSITIONS_READ)
+            for record in reversed(list(self._log.read(self._topics.registry, self.index, start, stop))):
+                if record.key == key and record.value is not None:
+                    return Position(orjson.loads(record.value))
+            stop = start
+        return Position({})
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -323,7 +335,7 @@ class Partition:
     def _durable(self, batch: Batch, outcome: Appended) -> None:
         events = batch.events
         if events:
-            offset = outcome.offsets[self._topics.events]
+            offset: int = outcome.offsets[self._topics.events]
             place, apply, worker = outcome.place, self.views.apply, self._worker
             for live, seq, time_us, data in events:
                 summary = live.state.summary
@@ -398,7 +410,7 @@ class Partition:
 def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:
     """Read a workflow's events where the views say they are. Raises: LogError where the log does not hold them."""
     records = log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
-    return [decode(record.value) for record in records if record.value is not None]
+    return [read(record.key, record.value) for record in records if record.value is not None]
 
 
 def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:

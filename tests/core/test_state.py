@@ -89,10 +89,18 @@ def test_summary_alone_folds_to_the_same_as_the_whole_state() -> None:
 
 
 @pytest.mark.parametrize("seq", [1, 3, 0])
-def test_gap_or_repeat_in_the_sequence_is_an_error_of_ours(seq: int) -> None:
+def test_gap_or_repeat_in_the_sequence_sets_the_workflow_aside(seq: int) -> None:
+    """design §4: one history that makes no sense stops nobody else; nothing is passed in silence either."""
     state = fold(DISPATCHED)
-    with pytest.raises(AssertionError, match="follows event 1"):
-        state.apply(seq, 0, WOKEN, "ray", "w1")
+    state.apply(seq, 0, WOKEN, "ray", "w1")
+    assert state.summary.status == "unreadable"
+    assert f"event {seq} follows event 1" in str(state.summary.error)
+
+
+def test_event_that_does_not_fit_what_is_recorded_sets_the_workflow_aside() -> None:
+    state = fold(DISPATCHED, ev.SignalConsumed(AT, 1, ("never received",)))
+    assert state.summary.status == "unreadable"
+    assert "event 2 of type signal.consumed" in str(state.summary.error)
 
 
 def test_unreadable_event_sets_the_workflow_aside_with_its_position() -> None:

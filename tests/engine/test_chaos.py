@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 
@@ -25,7 +26,8 @@ async def chaos(url: str, workflows: int, kills: int, longest_s: float, seed: in
                         await process.wait()
                 except TimeoutError:
                     pass
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it was done before its time came
+                process.kill()
     async with program("chaos", url, str(workflows)) as process:
         assert await line(process) == "ready"
         assert await line(process) == "complete"
