@@ -22,7 +22,7 @@ from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.lines import Place
-from gasoline_es.log.file.manifest import create_namespace, read_manifest
+from gasoline_es.log.file.manifest import Manifest, create_namespace, read_manifest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
 from gasoline_es.log.file.partitions import Partitions
@@ -127,11 +127,27 @@ class FileLog(Log):
             if not self.writable:
                 what = "no log" if manifest is None else f"no namespace {self.namespace!r}"
                 raise LogError(f"there is {what} in {self._directory}", path=self._directory)
+            if manifest is not None:
+                self._require_sound(manifest)
             manifest = create_namespace(self._directory, self.namespace, partitions, self._disk)
             count = manifest.namespaces[self.namespace]
         self.log_id = manifest.log_id
         self._namespaces = manifest.namespaces
         self.partition_count = count
+
+    def _require_sound(self, manifest: Manifest) -> None:
+        """Raises: LogCorrupt if the log is damaged: its manifest must not be touched then either."""
+        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
+        catalog = Catalog(self._directory, self._disk, observer, readonly=True, verify=True, own_ends=lambda _: None)
+        soundness = Soundness(catalog, Epochs(self._directory, self._disk))
+        try:
+            catalog.refresh(liveness=True)
+            soundness.check_all(lambda: manifest.namespaces, read=True)
+        finally:
+            catalog.close()
+        for damage in (catalog.damage, *soundness.faults):
+            if damage is not None:
+                raise damage
 
     def _open_segments(self, readonly: bool, segment_bytes_max: int) -> None:
         self._catalog.refresh(liveness=True)
