@@ -125,6 +125,10 @@ class Appender:
             except Exception as error:
                 broken = broken or error  # the others' callers still learn what became of their sections
         if broken is not None:
+            failed = LogFailed(f"the engine broke: {broken!r}")
+            for _, _, batch in taken:
+                for done in batch.done:
+                    done(failed)  # who was told already is not told again
             raise broken
         for outcome in outcomes:
             if isinstance(outcome, LogFailed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -124,7 +125,10 @@ class Calls:
                     await asyncio.wait((reply,), timeout=LOOK_AT_OWNER_S)
                     if not reply.done():
                         self._read_replies()
-                        await node.own(index)  # takes it over if its owner is gone, and decides what is in the inbox
+                        # Takes it over if its owner is gone, and decides what is in the inbox. The command is durable
+                        # there: an error of taking the partition is none of the command's.
+                        with contextlib.suppress(LogError):
+                            await node.own(index)
             return reply.result()
         except TimeoutError:
             raise NoOwner(

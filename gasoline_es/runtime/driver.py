@@ -90,7 +90,9 @@ class Driver:
             else:
                 run.advance(self._clock.now_us())
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
-            _log.exception("the engine stumbled over a workflow", extra={"workflow_id": live.id})
+            _log.exception("the engine stumbled over workflow %s", live.id)
+            if live.state.summary.seq != seq:
+                partition.undo(live, mark)
             self._finish(partition, live, Died(error_info(error)))
             return
         if run.end is not None:

@@ -7,6 +7,7 @@ there; bodies run only where a worker has been attached, and a process without o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
@@ -18,13 +19,13 @@ from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
-from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
+from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Node:
         self._yielded: dict[int, float] = {}
         self._wanted: set[int] = set()
         self._leaving: asyncio.Task[None] | None = None
+        self._taking: dict[int, asyncio.Task[Partition | None]] = {}
         self.failed = asyncio.Event()
 
     def start(self) -> None:
@@ -98,18 +100,34 @@ class Node:
                 and (self._left_to_others(index) if owner.released else owner.alive)
             ):
                 return None
+            taking = self._taking.get(index)
+            if taking is None:
+                taking = self._taking[index] = asyncio.get_running_loop().create_task(self._take(index))
+                taking.add_done_callback(lambda task: self._taken(index, task))
             try:
-                ownership = await self.log.acquire(index)
-            except PartitionOwned:
-                return None
-            # A task of its own: the log says we own it now, whatever becomes of the call that wanted it.
-            taking = self.spawn(self._take_over(ownership), "gasoline-take-over")
-            try:
+                # A task of its own: what the log says we own must not be forgotten because a caller was cancelled.
                 return await asyncio.shield(taking)
             except asyncio.CancelledError:
                 if taking.cancelled():  # not the caller, but the node: it is being closed
                     raise LogError(f"{self.log.url} was closed") from None
                 raise
+
+    async def _take(self, index: int) -> Partition | None:
+        try:
+            ownership = await self.log.acquire(index)
+        except (PartitionOwned, Fenced):
+            return None  # somebody else's now
+        try:
+            return await self._take_over(ownership)
+        except Exception:
+            with contextlib.suppress(LogError):
+                await self.log.release(index)  # it concerns this partition alone; somebody else may be luckier
+            raise
+
+    def _taken(self, index: int, task: asyncio.Task[Partition | None]) -> None:
+        self._taking.pop(index, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("partition %d could not be taken: %s", index, error)
 
     def _left_to_others(self, index: int) -> bool:
         """Whether the partition was just yielded to a worker, which needs a moment to take it."""
@@ -227,7 +245,10 @@ class Node:
     async def post(self, index: int, request: Request, key: str) -> None:
         """Put a request into a partition's inbox; durable on return. Raises: LogError."""
         self.check()
-        record = NewRecord(self.topics.inbox, index, key, encode_request(request), self.clock.now_us())
+        value = encode_request(request)
+        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+            raise too_large(f"the {request.command.TYPE} request", len(value))
+        record = NewRecord(self.topics.inbox, index, key, value, self.clock.now_us())
         await self._outbox.send(record)
 
     def _posted(self, indexes: set[int]) -> None:
@@ -263,16 +284,18 @@ class Node:
         """Raise what made the log unusable for this process, if anything did."""
         if self.failure is not None:
             if not isinstance(self.failure, LogFailed):
-                raise self.failure
+                raise LogError(self.failure.message)
             raise LogFailed(f"the log failed in this process: {self.failure}. Open it again") from self.failure
 
     async def _follow(self) -> None:
         while True:
             await self.log.changed()
-            for partition in list(self.partitions.values()):
-                await self._consume_inbox(partition)
             for callback in list(self._log_changed):
                 callback()
+            # A part of each in turn: one that never runs dry must not keep the others waiting.
+            full = list(self.partitions.values())
+            while full := [partition for partition in full if partition.consume_some()]:  # noqa: ASYNC110
+                await asyncio.sleep(0)
             if self._watchers and len(self.partitions) < self.log.partition_count:
                 for workflow_id, watchers in self._watchers.items():
                     if self.index_of(workflow_id) not in self.partitions:
@@ -282,9 +305,8 @@ class Node:
     # --- what partitions tell -----------------------------------------------------------------------------------------
 
     def turn(self, partition: Partition, live: Live) -> None:
-        if self.driver is not None:
-            if partition.index in self.partitions:
-                self.driver.turn(partition, live)
+        if self.driver is not None and partition.index in self.partitions:
+            self.driver.turn(partition, live)
         else:
             partition.drop_if_idle(live)
 
@@ -368,18 +390,18 @@ class Node:
 
     async def close(self) -> None:
         """Append what is left, release every partition, close the log."""
-        if self.failure is None:
-            await self._appender.flush()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._appender.close()
         closed = LogError(f"{self.log.url} was closed")
+        if self.failure is None:
+            self.failure = closed  # new calls are refused from here on
+            await self._appender.flush()
+        tasks = [*self._tasks, *self._taking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for partition in list(self.partitions.values()):
             self._forget(partition, closed)
+        await self._appender.close()
         self._outbox.fail(closed)
-        if self.failure is None:
-            self.failure = closed
         self._wake_watchers()
         if self.driver is not None:
             self.driver.close()

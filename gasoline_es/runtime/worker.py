@@ -114,7 +114,9 @@ class Worker:
         await self._node.flush()
         self._let_go(driver)
         if self._node.failure is None:
-            await self._node.release_wanted()
+            with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
+                async with asyncio.timeout(max(limit, 1.0)):
+                    await self._node.release_wanted()
         _log.info("worker stopped")
 
     def _let_go(self, driver: Driver) -> None:
