@@ -81,7 +81,11 @@ class Definition(Generic[I, O]):
             # first use, because the types a function names may be defined after it.
             if name not in {"input_codec", "output_codec"}:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self.input_codec, self.output_codec = self._signature.codecs()
+            given, made = self._signature.codecs()
+            self.input_codec, self.output_codec = (
+                given.named(f"input of {self.what}"),
+                made.named(f"output of {self.what}"),
+            )
             return getattr(self, name)
 
     @property

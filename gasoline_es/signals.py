@@ -87,6 +87,7 @@ def signal_codec(kind: type[Signal]) -> Codec[Any]:
     # Kept on the class itself (and not inherited), so that both go together.
     codec: Codec[Any] | None = kind.__dict__.get("__signal_codec__")
     if codec is None:
-        codec = codec_for(kind, f"the signal {kind.__signal_name__} ({kind.__module__}.{kind.__qualname__})")
+        what = f"signal {kind.__signal_name__} ({kind.__module__}.{kind.__qualname__})"
+        codec = codec_for(kind, f"the {what}").named(what)
         type.__setattr__(kind, "__signal_codec__", codec)
     return codec

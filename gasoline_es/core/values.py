@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, from_json, to_json
@@ -64,7 +65,7 @@ def check_depth(raw: bytes) -> None:
 class Codec(Generic[T]):
     """Writes and reads the values of one annotation. Made by :func:`codec_for`; may be shared between threads."""
 
-    __slots__ = ("_survives", "_to_json", "_validate_json", "annotation", "name")
+    __slots__ = ("_survives", "_to_json", "_validate_json", "annotation", "name", "what")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Codec(Generic[T]):
         survives: Survives | None = None,
     ) -> None:
         self.annotation = annotation
+        self.what = ""
         self._survives = survives
         self.name = name_of(annotation) if isinstance(annotation, type) else str(annotation).replace("typing.", "")
         self._to_json = serializer.to_json
@@ -91,6 +93,12 @@ class Codec(Generic[T]):
             except ValueError:  # a lone surrogate: the long way says where
                 pass
         return self.roundtrip(value, where)[0]
+
+    def named(self, what: str) -> Self:
+        """Give this codec with a name that its refusals begin with: ``input of activity charge (app/orders.py:12)``."""
+        named = copy(self)
+        named.what = what
+        return named
 
     def render(self, value: T) -> bytes:
         """Write what this codec decoded, without checking anything: it came from JSON and has not been touched."""
@@ -133,7 +141,8 @@ class Codec(Generic[T]):
         except Exception as error:  # pydantic, and whatever users' serialisers and validators raise
             raise self._explained(value, where, error) from error
         if found is not None:
-            raise _refused(_cause(value, found), where)
+            cause = _cause(value, found)
+            raise self._refusal(cause.path(where), cause.reason, cause.kind)
         return raw, decoded
 
     def _explained(self, value: Any, where: str, error: Exception) -> NotSerializable:
@@ -143,11 +152,29 @@ class Codec(Generic[T]):
         except Exception:  # the value's own code may raise anywhere; then the first error is the best there is
             found = None
         if found is not None:
-            return _refused(found, where)
+            return self._refusal(found.path(where), found.reason, found.kind)
         if isinstance(error, ValidationError):
             path, problem, kind = _first_problem(error, where)
-            return _refusal(path, f"{kind} does not come back: {problem}", kind)
-        return _refusal(where, f"{type(error).__name__}: {_one_line(error)}", kind_of(value))
+            expected, found = self.name, value
+            if path != where:
+                expected, found = _expected(error, value)
+            if expected:
+                kind = kind_of(found)  # what it is, not what JSON made of it
+            if value is None and self.what.startswith("output of"):
+                reason = f"expected {expected}, got None: is there a way through the function without `return`?"
+            elif expected not in ("", kind):
+                reason = f"expected {expected}, got {kind}"
+            else:
+                reason = f"{kind} does not come back: {problem}"
+            return self._refusal(path, reason, kind)
+        return self._refusal(where, f"{type(error).__name__}: {_one_line(error)}", kind_of(value))
+
+    def _refusal(self, path: str, reason: str, kind: str) -> NotSerializable:
+        if len(path) > 300:
+            path = f"{path[:150]}…{path[-150:]}"
+        what = f"{self.what}: " if self.what else ""
+        stop = "" if reason.endswith(("?", ".")) else "."
+        return NotSerializable(f"{what}{path}: {reason}{stop} {_FIX}", path=path, type=kind)
 
 
 class _ScalarCodec(Codec[T]):
@@ -319,14 +346,36 @@ def _step(step: int | str) -> str:
     return f".{step}" if isinstance(step, str) and step.isidentifier() else key_step(step)
 
 
-def _refused(found: Difference, where: str) -> NotSerializable:
-    return _refusal(found.path(where), found.reason, found.kind)
+_EXPECTED = {
+    "bool": "bool",
+    "bytes": "bytes",
+    "date": "date",
+    "datetime": "datetime",
+    "decimal": "Decimal",
+    "dict": "dict",
+    "float": "float",
+    "int": "int",
+    "list": "list",
+    "none": "None",
+    "set": "set",
+    "string": "str",
+    "time": "time",
+    "tuple": "tuple",
+    "uuid": "UUID",
+}
 
 
-def _refusal(path: str, reason: str, kind: str) -> NotSerializable:
-    if len(path) > 300:
-        path = f"{path[:150]}…{path[-150:]}"
-    return NotSerializable(f"{path}: {reason}. {_FIX}", path=path, type=kind)
+def _expected(error: ValidationError, value: Any) -> tuple[str, Any]:
+    """Name the type that was declared where the first problem is, and give what is there; ``""`` if it is not so plain."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    kind, _, problem = first["type"].partition("_")
+    expected = _EXPECTED.get(kind, "") if problem in ("type", "parsing", "required") else ""
+    try:
+        for step in first["loc"]:
+            value = value[step] if type(value) in (dict, list, tuple) else getattr(value, str(step))
+    except Exception:  # a key, a case of a union, or an alias: not a place in the value
+        return "", None
+    return expected, value
 
 
 def _one_line(error: BaseException) -> str:
