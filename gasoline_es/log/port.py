@@ -154,6 +154,11 @@ class Tail(ABC):
         rest of its own writer's segment (filelog.md §4.7).
         """
 
+    def skip(self) -> None:
+        """Pass everything that is published now: the next poll returns only what comes after."""
+        while self.poll():
+            pass
+
     @property
     @abstractmethod
     def position(self) -> Position:

@@ -192,7 +192,18 @@ class Catalog:
     def _traces(self) -> dict[int, set[str]]:
         """Return which files there are of each segment's number."""
         traces: dict[int, set[str]] = {}
-        for name in self._disk.names(f"{self._directory}/segments"):
+        try:
+            names = self._disk.names(f"{self._directory}/segments")
+        except FileNotFoundError as error:
+            path = f"{self._directory}/segments"
+            raise LogCorrupt(
+                f"the log is damaged: {path} is missing. Nothing was changed; put it back from a copy",
+                segment=None,
+                position=0,
+                reason=f"{path} is missing",
+                path=path,
+            ) from error
+        for name in names:
             stem, _, kind = name.partition(".")
             if kind in ("jsonl", "end", "index") and stem.isascii() and stem.isdigit() and f"{int(stem):010d}" == stem:
                 traces.setdefault(int(stem), set()).add(kind)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import Final
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the errors of a full disk say."""
 _MODE: Final = 0o666  # minus the umask
 
 

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.errors import LogCorrupt, LogError, NoSpace
+from gasoline_es.log.file.disk import FULL, Disk
 from gasoline_es.log.file.incarnation import Incarnation, valid_incarnation
 
 
@@ -83,6 +83,9 @@ class Epochs:
             self._disk.link(taker.name_path, self.path(namespace, partition, epoch))
         except FileExistsError:
             return False
+        except OSError as error:
+            kind = NoSpace if error.errno in FULL else LogError
+            raise kind(f"partition {partition} of namespace {namespace!r} cannot be taken: {error}") from error
         self._disk.sync_directory(f"{self._root}/{namespace}/{partition}")
         return True
 

@@ -157,6 +157,7 @@ class FileLog(Log):
         if (damage := self.damage) is not None:
             self._catalog.close()
             raise damage
+        self._disk.make_directory(f"{self._directory}/workers")  # whoever is not in it is dead
         self._incarnation = Incarnation(self._directory, self._disk)
         self.incarnation = self._incarnation.name
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
@@ -504,16 +505,19 @@ async def open_file_log(
 
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
-    return FileLog(
-        _absolute(directory),
-        namespace,
-        partitions,
-        readonly=readonly,
-        segment_bytes_max=segment_bytes_max,
-        silent_after_s=silent_after_s,
-        disk=disk,
-        clock=clock,
-    )
+    try:
+        return FileLog(
+            _absolute(directory),
+            namespace,
+            partitions,
+            readonly=readonly,
+            segment_bytes_max=segment_bytes_max,
+            silent_after_s=silent_after_s,
+            disk=disk,
+            clock=clock,
+        )
+    except OSError as error:
+        raise LogError(f"the log in {directory} cannot be opened: {error}", path=directory) from error
 
 
 def _absolute(directory: str) -> str:

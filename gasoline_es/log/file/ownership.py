@@ -89,7 +89,7 @@ class Ownership:
         if top > 0:
             self._update(view, namespace, partition, top)
         if fault is not None or self._catalog.damaged:
-            view.broken = fault or self._broken(view, namespace, partition, top)
+            view.broken = fault or self._broken(view, namespace, partition)
         return view
 
     def _update(self, view: View, namespace: str, partition: int, top: int) -> None:
@@ -105,18 +105,18 @@ class Ownership:
 
     def _settled(self, namespace: str, partition: int, top: int) -> int | None:
         """Return the newest epoch whose published sections count for good; None while a taker may decide otherwise."""
-        if self._catalog.begins.begun(namespace, partition, top) is not None:
+        begun = self._catalog.begins.top(namespace, partition)
+        if begun >= top:
             return top
-        for epoch in range(top, 0, -1):
-            if self._catalog.begins.begun(namespace, partition, epoch) is not None:
-                # Whoever takes over from here on reads no less than what is published now.
-                return epoch if self._epochs.highest(namespace, partition) == top else None
-            if self._readonly:
-                continue
+        for epoch in () if self._readonly else range(top, begun, -1):
             holder = self._epochs.holder(namespace, partition, epoch)
             if holder is not None and not self._finished(holder.incarnation):
                 return None
-        return None
+        begun = self._catalog.begins.top(namespace, partition)  # a look at who is dead may have found more
+        if begun == 0:
+            return None
+        # Whoever takes over from here on reads no less than what is published now.
+        return begun if self._epochs.highest(namespace, partition) <= max(top, begun) else None
 
     def _finished(self, incarnation: str) -> bool:
         """Return whether the incarnation is dead and all it ever wrote has been taken in."""
@@ -180,14 +180,14 @@ class Ownership:
         links.reverse()
         return links
 
-    def _broken(self, view: View, namespace: str, partition: int, top: int) -> LogCorrupt | None:
+    def _broken(self, view: View, namespace: str, partition: int) -> LogCorrupt | None:
         """Return the first damage of a segment that may have held more of this partition's records that count."""
         joined = all(
             link.begin.after is not None and link.begin.after.epoch == view.links[index].epoch
             for index, link in enumerate(view.links[1:])
         ) and (not view.links or view.links[0].begin.after is None)
         epochs: dict[str, list[int]] = {}
-        for epoch in range(1, top + 1):
+        for epoch in sorted(self._epochs.listed(namespace, partition) or ()):
             holder = self._epochs.holder(namespace, partition, epoch)
             if holder is not None:
                 epochs.setdefault(holder.incarnation, []).append(epoch)
@@ -220,7 +220,7 @@ class Ownership:
 
     def predecessor(self, namespace: str, partition: int, epoch: int) -> Begin:
         """Return the begin that a taker of ``epoch`` writes: it settles everything below, as published right now."""
-        for below in range(epoch - 1, 0, -1):
+        for below in range(min(epoch - 1, self._catalog.begins.top(namespace, partition)), 0, -1):
             begun = self._catalog.begins.begun(namespace, partition, below)
             if begun is None:
                 continue

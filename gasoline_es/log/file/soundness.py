@@ -15,8 +15,6 @@ from gasoline_es.log.file.begins import Begun
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.epochs import Epochs
 
-_GAP_MAX: Final = 1_000
-
 
 @dataclass(slots=True)
 class _Checked:
@@ -93,9 +91,11 @@ class Soundness:
     def _check_files(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
         below = max(0, state.top)
         for epoch in sorted(self._epochs.listed(namespace, partition) or ()):
-            for lost in range(below + 1, min(epoch, below + _GAP_MAX)):
-                path = self._epochs.path(namespace, partition, lost)
-                self._fault(state, lost, _corrupt(path, f"is missing, though there is one of epoch {epoch}"))
+            if epoch > below + 1:
+                path = self._epochs.path(namespace, partition, below + 1)
+                others = "" if epoch == below + 2 else f", and so are those up to epoch {epoch - 1}"
+                reason = f"is missing{others}, though there is one of epoch {epoch}"
+                self._fault(state, below + 1, _corrupt(path, reason))
             below = max(below, epoch)
         state.top = top
 
@@ -127,7 +127,9 @@ class Soundness:
         return self._catalog.damaged or self._catalog.begins.begun(namespace, partition, epoch) is not None
 
     def _check_holders(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
-        for epoch in range(state.read + 1, top + 1):
+        for epoch in sorted(self._epochs.listed(namespace, partition) or ()) if state.read < top else ():
+            if not state.read < epoch <= top:
+                continue
             try:
                 self._epochs.holder(namespace, partition, epoch)
             except LogCorrupt as fault:

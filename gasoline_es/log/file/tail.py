@@ -124,6 +124,20 @@ class FileTail(Tail):
                     break
         return records
 
+    def skip(self) -> None:
+        """Pass everything that is published now, without reading it."""
+        with self._lock:
+            self._catalog.refresh()
+            self._discover()
+            for number in list(self._open):
+                segment, cursor = self._catalog.segments[number], self._cursors[number]
+                cursor.pending.clear()
+                cursor.behind = False
+                if segment.header is not None and segment.batches:
+                    cursor.batch, cursor.record = segment.batch + 1, 0
+                if segment.finished and segment.damage is None:
+                    self._finish(number)
+
     def _discover(self) -> None:
         while self._highest < self._catalog.highest:
             self._highest += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Sequence
@@ -11,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from gasoline_es.errors import LogFailed, NoSpace
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import FULL, Disk
 from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
 from gasoline_es.log.file.lines import Place, SegmentHeader, encode_segment_header
 from gasoline_es.log.file.segments import segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(slots=True)
@@ -148,7 +146,7 @@ class SegmentWriter:
         except OSError as second:
             raise self._fail(f"the log in {self._directory} cannot be written: {second}") from second
         where = f"the log in {self._directory}"
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise NoSpace(
                 f"{where} has no space left; nothing of the append counts, and it can be repeated once there is space",
                 path=self._directory,
