@@ -106,7 +106,8 @@ class WorkflowHandle(Generic[O]):
         Raises: WorkflowFailed: it is dead (waking it may mend that). TimeoutError: not within ``timeout`` seconds.
             WorkflowNotFound.
         """
-        return self._definition.output_codec.decode(await self._client._output(self.id, timeout))  # pyright: ignore[reportPrivateUsage]
+        output: O = self._definition.output_codec.decode(await self._client._output(self.id, timeout))  # pyright: ignore[reportPrivateUsage]
+        return output
 
     async def signal(self, signal: Signal, *, id: str | None = None) -> str:
         """Send a signal; returns its id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
@@ -169,21 +170,35 @@ class Client:
         _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         if ray_id is not None and not is_workflow_id(ray_id):
             raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
-        if unique:
-            found = await self._find(workflow.name, canonical_tags)
-            if found is not None:
-                return WorkflowHandle(self, found, workflow)
         workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
         command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
         self._undecided[workflow_id] = (workflow.name, canonical_tags)
         try:
-            reply = await self._decide(command)
+            reply = await (self._decide_unique(command) if unique else self._decide(command))
         except KeyReused:
             await self._check_repeats(workflow_id, key, workflow, payload)
             return WorkflowHandle(self, workflow_id, workflow)
         finally:
             self._undecided.pop(workflow_id, None)
         return WorkflowHandle(self, reply.id, workflow)
+
+    async def _decide_unique(self, command: Dispatch) -> Reply:
+        """Dispatch, unless an incomplete workflow matches when this call has its turn, in whatever partition."""
+        found: str | None = None
+        tags = dict(command.tags)
+
+        async def unless_there() -> Dispatch | None:
+            nonlocal found
+            found = await self._find(command.name, tags) or self._dispatching(
+                command.name, tags, (), command.workflow_id
+            )
+            return command if found is None else None
+
+        decided = await self._calls.decide_prepared(unless_there)
+        if decided is None:
+            assert found is not None
+            return Reply(found)
+        return _raised(decided[1])
 
     async def _check_repeats(self, workflow_id: str, key: str | None, workflow: AnyWorkflow, payload: bytes) -> None:
         """Let the dispatch pass if its input is the recorded one as today's code reads that. Raises: KeyReused."""
@@ -408,9 +423,13 @@ class Client:
     async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         return _raised(await self._calls.decide(command))
 
-    def _dispatching(self, name: str, tags: dict[str, str], passed: Iterable[str]) -> str | None:
-        """Return the first match among this client's own dispatches under way (design §5)."""
+    def _dispatching(
+        self, name: str, tags: dict[str, str], passed: Iterable[str], before: str | None = None
+    ) -> str | None:
+        """Return the first match among this client's own dispatches under way (design §5), of those before ``before``."""
         for workflow_id, (its_name, its_tags) in self._undecided.items():
+            if workflow_id == before:
+                return None
             if its_name == name and workflow_id not in passed and tags.items() <= its_tags.items():
                 return workflow_id
         return None

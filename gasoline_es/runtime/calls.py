@@ -116,6 +116,7 @@ class Calls:
         if self._tail is None:
             partition = topics.reply_partition(log.incarnation, log.partition_count)
             self._tail = log.tail(topics.replies, partition)
+            self._tail.skip()  # replies of before cannot be for this client, whose name is new
             node.on_change(self._read_replies)
         self._waiting[request_id] = reply
         try:

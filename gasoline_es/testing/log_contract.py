@@ -445,6 +445,21 @@ class LogContract:
         await waiting
         await two.close()
 
+    async def test_a_tail_that_skips_sees_only_what_comes_after(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        for number in range(3):
+            await put(one, None, event(number, 0, INBOX))
+        tail = two.tail(INBOX, 0)
+        tail.skip()
+        assert tail.poll() == []
+        await put(one, None, event(3, 0, INBOX))
+        await put(two, None, event(4, 0, INBOX))
+        assert sorted(numbers(tail.poll())) == [3, 4]
+        again = one.tail(INBOX, 0, tail.position)
+        assert again.poll() == [], "its position holds what it skipped"
+        await one.close()
+        await two.close()
+
     async def test_a_cancelled_wait_for_changes_leaves_nothing_behind(self, opener: Opener) -> None:
         log, other = await opener(), await opener()
         await log.changed()
