@@ -388,3 +388,38 @@ async def test_no_namespace_is_made_in_a_damaged_log(tmp_path: Path) -> None:
     await make(tmp_path)
     segment(tmp_path, 2).unlink()
     assert (await refusal(tmp_path, namespace="another")).segment == 2
+
+
+# --- directories ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["epochs", "epochs/default", "epochs/default/1", "segments"])
+async def test_a_directory_that_is_gone_is_damage(tmp_path: Path, name: str) -> None:
+    truth = await make(tmp_path)
+    shutil.rmtree(tmp_path / name)
+    assert name in (await refusal(tmp_path)).message
+    assert await check(tmp_path, truth)
+
+
+async def test_without_their_directory_all_workers_are_dead(tmp_path: Path) -> None:
+    truth = await make(tmp_path)
+    shutil.rmtree(tmp_path / "workers")
+    assert not await check(tmp_path, truth)
+
+
+async def test_an_epoch_file_of_a_wild_number_is_damage_and_costs_no_time(tmp_path: Path) -> None:
+    truth = await make(tmp_path)
+    directory = tmp_path / "epochs" / "default" / "0"
+    shutil.copyfile(directory / f"{3:010d}", directory / "9999999999")
+    assert f"{4:010d} is missing, and so are those up to epoch 9999999998" in (await refusal(tmp_path)).message
+    assert await check(tmp_path, truth)
+
+
+async def test_a_system_that_refuses_is_an_error_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError):
+        await opened(tmp_path / "file")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "segments").write_text("")
+    with pytest.raises(LogError):
+        await opened(tmp_path / "log")
