@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
@@ -32,6 +32,7 @@ from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import (
     DefinitionError,
+    GasolineError,
     KeyReused,
     LogCorrupt,
     LogReadOnly,
@@ -48,6 +49,7 @@ I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
 AnyWorkflow = Workflow[Any, Any]
 
+_STATUSES: tuple[str, ...] = get_args(Status)
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
@@ -103,10 +105,12 @@ class WorkflowHandle(Generic[O]):
     async def output(self, timeout: float | timedelta | None = None) -> O:
         """Wait until the workflow has completed; return its output.
 
-        Raises: WorkflowFailed: it is dead (waking it may mend that). TimeoutError: not within ``timeout`` seconds.
-            WorkflowNotFound.
+        Raises: WorkflowFailed: it is dead (waking it may mend that). TimeoutError: not within ``timeout`` seconds; it says
+            what the workflow waits for, and whether anybody runs it. WorkflowNotFound. DefinitionError: the id belongs to
+            a workflow of another name.
         """
-        output: O = self._definition.output_codec.decode(await self._client._output(self.id, timeout))  # pyright: ignore[reportPrivateUsage]
+        raw = await self._client._output(self.id, self._definition.name, timeout)  # pyright: ignore[reportPrivateUsage]
+        output: O = self._definition.output_codec.decode(raw)
         return output
 
     async def signal(self, signal: Signal, *, id: str | None = None) -> str:
@@ -117,8 +121,10 @@ class WorkflowHandle(Generic[O]):
         return await self._client.signal(signal, to=self.id, id=id)
 
     async def get(self) -> WorkflowInfo:
-        """Return where it stands. Raises: WorkflowNotFound."""
-        return await self._client.get(self.id)
+        """Return where it stands. Raises: WorkflowNotFound. DefinitionError: the id belongs to another name."""
+        info = await self._client.get(self.id)
+        _check_its_name(self.id, self._definition.name, info.name)
+        return info
 
     async def history(self) -> builtins.list[Event]:
         """Return all its events in order. Raises: WorkflowNotFound."""
@@ -135,6 +141,7 @@ class Client:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._calls = Calls(node)
+        self._loop = asyncio.get_running_loop()
         self._undecided: dict[str, tuple[str, dict[str, str]]] = {}
         """Dispatches under way: id, name and tags, so that a signal by tags finds what was dispatched just before it."""
 
@@ -348,11 +355,13 @@ class Client:
         """Yield workflows in order of creation that match all that is given.
 
         ``error``: a part of the error's text. ``since``: created at or after it. ``payloads``: also read the inputs,
-        outputs and states, which costs a read of each history.
+        outputs and states, which costs a read of each history. Raises: ValueError: there is no such status.
 
         Raises: LogCorrupt: the log is damaged; all that can be read was yielded before.
         """
         self._outside("list")
+        if status is not None and status not in _STATUSES:
+            raise ValueError(f"there is no status {status!r}: it is one of {', '.join(_STATUSES)}")
         wanted = check_tags(tags, "list")
         since_us = None if since is None else _since_us(since)
 
@@ -388,26 +397,58 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _output(self, workflow_id: str, timeout: float | timedelta | None) -> bytes:
+    async def _output(self, workflow_id: str, name: str, timeout: float | timedelta | None) -> bytes:
         self._outside("output")
         limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
         node, index = self._node, self._index(workflow_id)
+        limit = asyncio.timeout(limit_s)
         watch = node.watch(workflow_id)
         try:
-            async with asyncio.timeout(limit_s):
+            async with limit:
                 while True:
                     watch.changed.clear()
                     node.check()
                     if watch.output is not None:
                         return watch.output
                     summary = await self._summary(index, workflow_id)
+                    _check_its_name(workflow_id, name, summary.name)
                     if summary.status == "complete":
                         return await self._recorded_output(index, workflow_id)
                     if summary.status in ("dead", "unreadable"):
                         raise _failed(summary)
                     await watch.changed.wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(await self._why_not_yet(index, workflow_id, limit_s or 0.0)) from None
         finally:
             node.unwatch(workflow_id, watch)
+
+    async def _why_not_yet(self, index: int, workflow_id: str, limit_s: float) -> str:
+        summary = await self._summary(index, workflow_id)
+        at = f"{summary.status} since {_at(summary.updated_us)}"
+        if (waiting := summary.waiting) is not None and summary.status == "sleeping":
+            at += f", waits for {_waiting_for(waiting.signals, waiting.retry)}"
+            at += "" if waiting.deadline_us is None else f" until {_at(waiting.deadline_us)}"
+        return (
+            f"workflow {summary.name!r} {workflow_id} did not complete within {limit_s:g} s: it is {at}; "
+            f"{self._who_runs(index, summary.name)}"
+        )
+
+    def _who_runs(self, index: int, name: str) -> str:
+        node = self._node
+        owner = node.log.owner(index)
+        if owner is None or not owner.alive:
+            return f"no process owns its partition ({index}): start a worker, `gasoline.worker([{name}])`"
+        if not owner.mine:
+            return f"process {owner.pid} on {owner.host or 'this host'} owns its partition ({index})"
+        if node.driver is None:
+            return (
+                f"this process owns its partition ({index}), but runs no worker: start one, `gasoline.worker([{name}])`"
+            )
+        if name not in node.driver.registry:
+            return f"the worker of this process was not given it: `gasoline.worker([…, {name}])`"
+        return "the worker of this process runs it"
 
     async def _recorded_output(self, index: int, workflow_id: str) -> bytes:
         views = await self._node.views(index)
@@ -488,6 +529,14 @@ class Client:
         check_outside_body(
             f"call `gasoline.{verb}(…)` in an activity, `await ctx.activity(…)`, or outside the workflow"
         )
+        if asyncio.get_running_loop() is not self._loop:
+            # It would wait for ever for what only the other loop can tell it.
+            raise GasolineError(
+                f"`gasoline.{verb}(…)` was called on another event loop than the one the log was opened on. Await it there; "
+                f"from another thread, or from code that is not async: "
+                f"`asyncio.run_coroutine_threadsafe(gasoline.{verb}(…), loop).result()`, where `loop` is the loop it was "
+                f"opened on"
+            )
 
     def _writable(self, verb: str) -> None:
         self._outside(verb)
@@ -496,6 +545,19 @@ class Client:
             raise LogReadOnly(
                 f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}"
             )
+
+
+def _check_its_name(workflow_id: str, asked: str, name: str) -> None:
+    """Refuse an id with the wrong definition: its values would be read as what they are not. Raises: DefinitionError."""
+    if name not in (asked, ""):
+        raise DefinitionError(
+            f"workflow {workflow_id} is a {name!r}, and its handle was made for {asked!r}: give `gasoline.handle(…)` the "
+            f"definition of {name!r}"
+        )
+
+
+def _at(time_us: int) -> str:
+    return f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _failed(summary: Summary) -> WorkflowFailed:

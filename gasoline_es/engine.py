@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.definitions import Workflow
+from gasoline_es.errors import GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.runtime.node import Node
@@ -96,6 +97,16 @@ class _Opening:
         self._readonly = readonly
         self._clock = clock
         self._node: Node | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or not hasattr(Gasoline, name):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise GasolineError(
+                f"the log is not open yet, so there is no `{name}`: write `async with Gasoline.open({self._url!r}) as "
+                f"gasoline:` and use `gasoline.{name}` in that block"
+            )
 
     async def __aenter__(self) -> Gasoline:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")

@@ -22,6 +22,11 @@ class Registry(Mapping[str, Workflow[Any, Any]]):
         """Raises: DefinitionError when something is no workflow, a name is used twice, or a type cannot be resolved."""
         self._workflows: dict[str, Workflow[Any, Any]] = {}
         self._activities: dict[str, Activity[Any, Any]] = {}
+        if isinstance(definitions, Workflow) or not isinstance(definitions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
+            written = getattr(getattr(definitions, "fn", definitions), "__name__", "fulfil")
+            raise DefinitionError(
+                f"a worker takes a list of workflows, not {definitions!r}: write `gasoline.worker([{written}])`"
+            )
         for definition in definitions:
             self._add(definition)
 

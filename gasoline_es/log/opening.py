@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from gasoline_es.errors import LogError
@@ -38,5 +39,6 @@ async def open_log(
 
 
 def _path(rest: str) -> str:
-    """Return the directory of a file URL: both ``file:/d`` and ``file:///d`` are absolute."""
-    return rest[2:] if rest.startswith("///") else rest
+    """Return the directory of a file URL: both ``file:/d`` and ``file:///d`` are absolute, ``file:~/d`` is at home."""
+    path = rest[2:] if rest.startswith("///") else rest
+    return os.path.expanduser(path)  # no shell does it behind "file:"
