@@ -9,7 +9,7 @@ import pytest
 from gasoline_es import ActivityContext, WorkflowContext, activity, workflow
 from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
-from tests.engine.harness import Process, World, failures, has, soon, types
+from tests.engine.harness import Process, World, discarded, failures, has, soon, types
 from tests.engine.workflows import Note, Other, nap, notes, one_note, timed_note
 
 
@@ -168,3 +168,28 @@ async def test_worker_evicts_by_itself(any_world: World) -> None:
     await process.until(handle.id, has("workflow.suspended"))
     await process.settle()
     assert not process.in_memory(handle.id)
+
+
+async def test_unrelated_signal_on_its_way_while_the_deadline_of_a_suspended_listen_passes_breaks_nothing(
+    any_world: World,
+) -> None:
+    """semantics.md §4, §5: the listen ends at its deadline, and the signal stays queued until the completion."""
+    process = await any_world.worker(timed_note)
+    handle = await process.gasoline.dispatch(timed_note, 100.0)
+    await process.evict()
+    assert (await handle.get()).status == "sleeping"
+    assert not process.in_memory(handle.id)
+    process.log.asked.clear()
+    process.log.open_gate.clear()
+    sending = asyncio.ensure_future(handle.signal(Other(text="unrelated"), id="unrelated"))
+    await soon(process.log.asked.wait())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    any_world.clock.advance(101)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    process.log.open_gate.set()
+    assert await soon(sending) == "unrelated"
+    assert await soon(handle.output()) == "timeout"
+    assert process.node.failure is None
+    assert discarded(await handle.history()) == ["unrelated"]

@@ -1,0 +1,158 @@
+"""Partitions that change hands between processes of which one stops, breaks, or has no space (semantics.md §8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from gasoline_es.errors import LogError, LogFailed, NoSpace
+from gasoline_es.log.port import Ownership
+from tests.engine.harness import PATIENCE_S, Process, World, rehandle, soon
+from tests.engine.workflows import Note, echo, one_note
+
+PARTITIONS = 4
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever tries again does so at once."""
+    monkeypatch.setattr("gasoline_es.runtime.worker.TAKE_AGAIN_S", 0.002)
+    monkeypatch.setattr("gasoline_es.runtime.node.ROLL_BACK_WAIT_S", 0.002)
+    monkeypatch.setattr("gasoline_es.runtime.calls.LOOK_AT_OWNER_S", 0.002)
+
+
+async def when(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that tells nobody."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+def owns_all(process: Process) -> Callable[[], bool]:
+    return lambda: len(process.node.partitions) == PARTITIONS
+
+
+class SlowFolds:
+    """Holds the take-overs of a process up until told to go on."""
+
+    def __init__(self, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = asyncio.Event()
+        self.go = asyncio.Event()
+        self._fold = process.node._fold
+        monkeypatch.setattr(process.node, "_fold", self._slowly)
+
+    async def _slowly(self, index: int, stop: int | None) -> None:
+        self.begun.set()
+        await self.go.wait()
+        await self._fold(index, stop)
+
+
+async def test_worker_that_asked_while_another_drove_gets_the_partitions_when_that_one_stops(any_world: World) -> None:
+    """semantics.md §8: the process of the stopped worker stays as a client, and its partitions are driven elsewhere."""
+    first = await any_world.process(partitions=PARTITIONS)
+    worker = await first.work(echo)
+    second = await any_world.worker(echo)
+    await when(lambda: len(first.node._wanted) == PARTITIONS)
+    assert not second.node.partitions
+    await soon(worker.stop())
+    await when(owns_all(second))
+    handle = await first.gasoline.dispatch(echo, "from the first")
+    assert await soon(handle.output()) == "from the first"
+
+
+async def test_worker_that_found_no_space_to_take_partitions_takes_them_later(any_world: World) -> None:
+    """semantics.md §8, required.md B04: a full disk delays a take-over, it does not end the taking."""
+    first = await any_world.process(partitions=PARTITIONS)
+    await first.work(echo)
+    second = await any_world.worker(echo)
+    await when(lambda: len(first.node._wanted) == PARTITIONS)
+    acquire, refused = second.log.acquire, 0
+
+    async def full(partition: int) -> Ownership:
+        nonlocal refused
+        if refused < 3:
+            refused += 1
+            raise NoSpace("injected into the take-over")
+        return await acquire(partition)
+
+    second.log.acquire = full  # type: ignore[method-assign]
+    await first.kill()
+    await when(owns_all(second))
+    assert refused == 3
+    assert await soon((await second.gasoline.dispatch(echo, "taken")).output()) == "taken"
+
+
+async def test_take_over_whose_worker_was_cancelled_leaves_no_partition_to_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §5: what the log says this process owns, its engine knows, and yields to a worker that asks."""
+    first = await world.process(partitions=PARTITIONS)
+    folds = SlowFolds(first, monkeypatch)
+    starting = asyncio.ensure_future(first.work(echo))
+    await soon(folds.begun.wait())
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    folds.go.set()
+    second = await world.worker(echo)
+    await when(owns_all(second))
+    handle = await first.gasoline.dispatch(echo, "driven")
+    assert await soon(handle.output()) == "driven"
+
+
+async def test_process_whose_engine_broke_leaves_its_partitions_to_others_at_once(any_world: World) -> None:
+    """design §1.3, semantics.md §8: a process that takes no further part does not keep the partitions to itself."""
+    first = await any_world.process(partitions=PARTITIONS)
+    await first.work(one_note)
+    handle = await first.gasoline.dispatch(one_note, None)
+    second = await any_world.worker(one_note)
+    await when(lambda: len(first.node._wanted) == PARTITIONS)
+    first.node.broke(RuntimeError("a bug elsewhere"))
+    await when(owns_all(second))
+    assert not first.node.partitions
+    with pytest.raises(LogFailed):
+        await first.gasoline.signal(Note(), to=handle.id)
+    await second.gasoline.signal(Note(text="goes on"), to=handle.id)
+    assert await soon(rehandle(second, handle, one_note).output()) == "goes on"
+
+
+async def test_take_over_under_way_when_the_engine_broke_decides_nothing(
+    any_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §1.1: after the engine broke nothing is decided or acknowledged here any more."""
+    process = await any_world.process(partitions=PARTITIONS)
+    folds = SlowFolds(process, monkeypatch)
+    calling = asyncio.ensure_future(process.gasoline.dispatch(echo, "too late"))
+    await soon(folds.begun.wait())
+    process.node.broke(RuntimeError("a bug elsewhere"))
+    folds.go.set()
+    with pytest.raises(LogError):
+        await soon(calling)
+    assert not process.node.partitions
+    assert process.log.appended == []
+    again = await any_world.worker(echo)
+    await when(owns_all(again))
+    assert [info async for info in again.gasoline.list()] == []
+
+
+async def test_partition_that_cannot_be_taken_does_not_cost_the_process_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §5: an error of taking one partition is told to whoever wanted that one."""
+    process = await world.process(partitions=PARTITIONS)
+    fold = process.node._fold
+
+    async def refusing(index: int, stop: int | None) -> None:
+        if index == 0:
+            raise LogError("injected: partition 0 cannot be read")
+        await fold(index, stop)
+
+    monkeypatch.setattr(process.node, "_fold", refusing)
+    with pytest.raises(LogError, match="partition 0"):
+        await process.node.own(0)
+    assert process.node.failure is None
+    assert await process.node.own(1) is not None
+    monkeypatch.setattr(process.node, "_fold", fold)
+    assert await process.node.own(0) is not None
