@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gasoline_es.core.events import EventData, WorkflowDispatched
 from gasoline_es.errors import LogError
@@ -19,15 +19,30 @@ class Batch:
     ``attempts`` are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("attempts", "dispatched", "done", "events", "records")
+    __slots__ = ("_dispatched", "attempts", "done", "events", "records")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
         self.events: list[tuple[Live, int, int, EventData]] = []
         self.done: list[Done] = []
         self.attempts: list[object] = []
-        self.dispatched: list[tuple[Live, WorkflowDispatched]] = []
-        """Those of the events that dispatch: what a unique dispatch has to look at besides the views."""
+        self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}
+        """Those of the events that dispatch, by name and by each of their tags: a thousand may be on their way at once."""
+
+    def dispatched(self, live: Live, data: WorkflowDispatched) -> None:
+        """Note a dispatch: what a unique one has to look at besides the views."""
+        self._dispatched.setdefault((data.name,), []).append((live, data))
+        for tag, value in data.tags.items():
+            self._dispatched.setdefault((data.name, tag, value), []).append((live, data))
+
+    def find(self, name: str, tags: Mapping[str, str]) -> Iterator[Live]:
+        """Yield the workflows of this name dispatched here whose tags contain ``tags``, in order."""
+        found: Sequence[tuple[Live, WorkflowDispatched]] = self._dispatched.get((name,), ())
+        if tags:
+            found = min((self._dispatched.get((name, tag, value), ()) for tag, value in tags.items()), key=len)
+        for live, data in found:
+            if tags.items() <= data.tags.items():
+                yield live
 
     @property
     def empty(self) -> bool:

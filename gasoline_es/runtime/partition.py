@@ -152,7 +152,7 @@ class Partition:
         if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
-                batch.dispatched.append((live, data))
+                batch.dispatched(live, data)
         if not self._asked:
             self._ask()
 
@@ -230,12 +230,8 @@ class Partition:
             if live is None or live.state.summary.incomplete:  # not in memory: as the views say
                 return workflow_id
         for batch in (self._in_flight, self._open):
-            for live, data in batch.dispatched if batch is not None else ():
-                if (
-                    data.name == command.name
-                    and live.state.summary.incomplete
-                    and command.tags.items() <= data.tags.items()
-                ):
+            for live in batch.find(command.name, command.tags) if batch is not None else ():
+                if live.state.summary.incomplete:
                     return live.id
         return None
 

@@ -9,7 +9,7 @@ import pytest
 from gasoline_es.core.commands import Dispatch
 from gasoline_es.core.ids import new_workflow_id
 from gasoline_es.core.state import Summary, WorkflowState
-from tests.engine.harness import World
+from tests.engine.harness import PATIENCE_S, World, soon
 from tests.engine.workflows import notes
 
 MANY = 1_000
@@ -29,9 +29,16 @@ async def test_unique_dispatches_in_one_gather_are_not_compared_with_each_other(
 
     monkeypatch.setattr(Summary, "incomplete", property(incomplete))
     gasoline = process.gasoline
-    handles = await asyncio.gather(
-        *(gasoline.dispatch(notes, 1, tags={"number": number % MANY}, unique=True) for number in range(MANY + 100))
-    )
+    process.log.open_gate.clear()  # a slow disk: all of them are on their way to the log at once
+    calls = [
+        asyncio.ensure_future(gasoline.dispatch(notes, 1, tags={"number": number % MANY}, unique=True))
+        for number in range(MANY + 100)
+    ]
+    async with asyncio.timeout(PATIENCE_S):
+        while process.node.partitions.keys() != {0} or len(process.node.partitions[0].lives) < MANY:
+            await asyncio.sleep(0)
+    process.log.open_gate.set()
+    handles = await soon(asyncio.gather(*calls))
     assert len({handle.id for handle in handles}) == MANY
     assert [handle.id for handle in handles[MANY:]] == [handle.id for handle in handles[:100]]
     assert looks < 20 * MANY
