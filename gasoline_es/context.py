@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from uuid import UUID
 
 from gasoline_es.core.durations import deadline_us, duration_us
@@ -31,6 +31,19 @@ RemovedKind: TypeAlias = Literal[
 _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race"})
+
+_IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
+_ELSEWHERE: Final = {
+    "state": "only activities read and change the state; return from the activity what the body needs",
+    "dispatch": _IN_AN_ACTIVITY,
+    "run": _IN_AN_ACTIVITY,
+    "signal": _IN_AN_ACTIVITY,
+    "message": _IN_AN_ACTIVITY,
+    "join": "steps run one after the other in this release",
+    "race": "steps run one after the other in this release; `ctx.listen` has a `timeout=`",
+    "loop": "write a plain `for` or `while`",
+}
+"""What people look for on the context of a body, and what to write instead."""
 
 INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
 """An activity's input may be so long: the rest of the record's limit is for what says how the attempt ended."""
@@ -222,6 +235,14 @@ class WorkflowContext(Listening):
                     f"1 and need no ctx.v; write `ctx.{verb}(2)` for the first change."
                 )
             )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            fix = _ELSEWHERE.get(name)
+            if fix is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise self._refused(DefinitionError(f"a workflow's body has no `ctx.{name}`: {fix}."))
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"

@@ -302,3 +302,21 @@ def test_step_refused_by_the_run_leaves_no_coroutine_behind() -> None:
         with pytest.raises(RuntimeError, match="closed"):
             _ = WorkflowContext(Closed()).sleep(1)
         gc.collect()
+
+
+# --- what is not there ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["state", "dispatch", "run", "signal", "message", "join", "race", "loop"])
+def test_verb_that_a_body_does_not_have_says_what_to_write_and_ends_the_run(
+    name: str, ctx: WorkflowContext, run: FakeRun
+) -> None:
+    with pytest.raises(DefinitionError, match=rf"a workflow's body has no `ctx\.{name}`: ") as raised:
+        getattr(ctx, name)
+    assert run.refused == [raised.value]
+
+
+def test_other_names_are_plainly_missing(ctx: WorkflowContext, run: FakeRun) -> None:
+    assert not hasattr(ctx, "activty")
+    assert not hasattr(ctx, "__len__")
+    assert run.refused == []
