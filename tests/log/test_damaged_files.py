@@ -16,7 +16,7 @@ import pytest
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.end import PublishedEnd, encode_end
 from gasoline_es.log.file.log import FileLog
-from gasoline_es.log.port import Appended, Problem
+from gasoline_es.log.port import Appended, Position, Problem
 from gasoline_es.testing.faults import UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
 from tests.log.test_crashes import collect, fingerprint, opened, segment
@@ -423,3 +423,27 @@ async def test_a_system_that_refuses_is_an_error_of_the_log(tmp_path: Path) -> N
     (tmp_path / "log" / "segments").write_text("")
     with pytest.raises(LogError):
         await opened(tmp_path / "log")
+
+
+# --- what only one other file can tell --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [empty, halve])
+async def test_an_index_tells_of_a_cut_where_the_published_end_is_gone(
+    tmp_path: Path, cut: Callable[[Path, Random], None]
+) -> None:
+    truth = await make(tmp_path)
+    last = len(list((tmp_path / "segments").glob("*.jsonl")))
+    segment(tmp_path, last, ".end").unlink()
+    cut(segment(tmp_path, last), Random(1))
+    assert (await refusal(tmp_path)).segment == last
+    assert await check(tmp_path, truth)
+
+
+async def test_a_position_beyond_what_is_there_is_damage(tmp_path: Path) -> None:
+    await make(tmp_path)
+    log = await opened(tmp_path)
+    with pytest.raises(LogCorrupt) as caught:
+        log.tail(INBOX, 0, Position({"finished": [], "at": {"2": [900, 0]}}))
+    assert caught.value.segment == 2
+    await log.close()

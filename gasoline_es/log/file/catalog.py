@@ -277,6 +277,8 @@ class Catalog:
                 raise Damage(0, f"the header says segment {header.number}", "invalid")
         except Damage as damage:
             promised = segment.end is not None and segment.end.position > 0
+            if segment.end is None and (index := self.indexes.stored(segment)) is not None:
+                promised = index.batches > 0
             dead = bool(segment.writer) and self._observer.known_dead(segment.writer)
             incomplete = damage.kind in ("incomplete", "zeroed")
             if promised or (not incomplete and (dead or not segment.writer)):
@@ -329,7 +331,11 @@ class Catalog:
         except OSError:
             if not self.readonly:
                 raise
-        promised = 0 if segment.end is None else segment.end.position
+        if segment.end is not None:
+            promised = segment.end.position
+        else:
+            index = self.indexes.stored(segment)  # made when all of it was read
+            promised = 0 if index is None else index.position
         size = content_size(self._disk, fd)
         try:
             self._scan(segment, size, check_from=0 if self.verify else promised)

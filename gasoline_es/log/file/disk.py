@@ -101,5 +101,8 @@ class Disk:
 
     def read_file(self, path: str) -> bytes:
         """Return a small file's bytes. Never a worker's file of this very process (see incarnation.py)."""
-        with open(path, "rb") as file:
-            return file.read()
+        fd = self.open(path)
+        try:
+            return self.read(fd, os.fstat(fd).st_size, 0)
+        finally:
+            self.close(fd)

@@ -22,6 +22,8 @@ class _Checked:
 
     top: int = -1
     """Up to this epoch no file is missing, but for those in ``faults``."""
+    files: set[int] = field(default_factory=set[int])
+    """The epochs of which there were files at the last look."""
     read: int = 0
     """Up to this epoch every file was read."""
     begun: list[tuple[int, Begun]] = field(default_factory=list[tuple[int, Begun]])
@@ -89,8 +91,9 @@ class Soundness:
         state.faults.setdefault(epoch, fault)
 
     def _check_files(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
+        state.files = set(self._epochs.listed(namespace, partition) or ())
         below = max(0, state.top)
-        for epoch in sorted(self._epochs.listed(namespace, partition) or ()):
+        for epoch in sorted(state.files):
             if epoch > below + 1:
                 path = self._epochs.path(namespace, partition, below + 1)
                 others = "" if epoch == below + 2 else f", and so are those up to epoch {epoch - 1}"
@@ -101,18 +104,18 @@ class Soundness:
 
     def _check_begin(self, state: _Checked, namespace: str, partition: int, epoch: int, begun: Begun) -> None:
         path = self._epochs.path(namespace, partition, epoch)
-        if not self._epochs.exists(namespace, partition, epoch):
+        if epoch not in state.files and not self._epochs.exists(namespace, partition, epoch):
             self._fault(
                 state, epoch, _corrupt(path, f"is missing, though segment {begun.place.segment} begins its epoch")
             )
         first = self._catalog.begins.begun(namespace, partition, epoch)
-        if first is not None and first.place != begun.place:
+        if first is not None and first is not begun and first.place != begun.place:
             where = f"in segment {first.place.segment} and in segment {begun.place.segment}"
             self._fault(state, epoch, _corrupt(path, f"is of an epoch that begins twice, {where}"))
         after = begun.begin.after
         if after is None:
             return
-        if not self._epochs.exists(namespace, partition, after.epoch):
+        if after.epoch not in state.files and not self._epochs.exists(namespace, partition, after.epoch):
             path = self._epochs.path(namespace, partition, after.epoch)
             self._fault(state, after.epoch, _corrupt(path, f"is missing, though epoch {epoch} goes on from it"))
         if not self._begins(namespace, partition, after.epoch):
@@ -127,9 +130,8 @@ class Soundness:
         return self._catalog.damaged or self._catalog.begins.begun(namespace, partition, epoch) is not None
 
     def _check_holders(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
-        for epoch in sorted(self._epochs.listed(namespace, partition) or ()) if state.read < top else ():
-            if not state.read < epoch <= top:
-                continue
+        # Of one taken since the last look there is but the next number.
+        for epoch in sorted(epoch for epoch in state.files | {top} if state.read < epoch <= top):
             try:
                 self._epochs.holder(namespace, partition, epoch)
             except LogCorrupt as fault:

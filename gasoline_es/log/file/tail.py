@@ -70,12 +70,29 @@ class FileTail(Tail):
                 self._cursors[int(number)] = _Cursor(int(batch), int(record))
         except (TypeError, ValueError, AttributeError) as error:
             raise LogError(f"not a position in a topic of this log: {members!r}", position=members) from error
+        for number, cursor in self._cursors.items():
+            if number <= self._catalog.highest:
+                self._require(number, cursor.batch)
         named = [last for _, last in self._finished] + list(self._cursors)
         if named and max(named) > self._catalog.highest:
             raise LogError(
                 f"a position names segment {max(named)}, but the log ends with {self._catalog.highest}: "
                 "it is of another log",
                 position=members,
+            )
+
+    def _require(self, number: int, batch: int) -> None:
+        """Raises: LogCorrupt if the log does not hold what the position says was read."""
+        segment = self._catalog.segments.get(number)
+        if segment is None or (segment.finished and segment.damage is None and batch > segment.batch + 1):
+            at = 0 if segment is None else segment.position
+            reason = "its file is missing" if segment is None else f"it ends before batch {batch}"
+            raise LogCorrupt(
+                f"segment {number} of the log is damaged at byte {at}: {reason}, and a reader of "
+                f"{self._key[0]!r}, partition {self._key[1]}, had read that far",
+                segment=number,
+                position=at,
+                reason=reason,
             )
 
     def heard(self, segment: Segment, header: BatchHeader) -> None:
