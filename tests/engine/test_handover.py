@@ -156,3 +156,24 @@ async def test_partition_that_cannot_be_taken_does_not_cost_the_process_the_othe
     assert await process.node.own(1) is not None
     monkeypatch.setattr(process.node, "_fold", fold)
     assert await process.node.own(0) is not None
+
+
+async def test_worker_whose_start_found_no_space_can_be_started_again(any_world: World) -> None:
+    """semantics.md §8, required.md B04: a failed start leaves nothing behind that would refuse the next one."""
+    process = await any_world.process(partitions=PARTITIONS)
+    acquire, taken = process.log.acquire, 0
+
+    async def full(partition: int) -> Ownership:
+        nonlocal taken
+        taken += 1
+        if taken == 2:
+            raise NoSpace("injected into the take-over")
+        return await acquire(partition)
+
+    process.log.acquire = full  # type: ignore[method-assign]
+    with pytest.raises(NoSpace):
+        await process.work(echo)
+    assert process.node.driver is None
+    await process.work(echo)
+    assert owns_all(process)()
+    assert await soon((await process.gasoline.dispatch(echo, "started")).output()) == "started"
