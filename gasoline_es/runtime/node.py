@@ -97,6 +97,8 @@ class Node:
             if (
                 owner is not None
                 and not owner.mine
+                # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
+                and owner.incarnation != self.log.incarnation
                 and (self._left_to_others(index) if owner.released else owner.alive)
             ):
                 return None

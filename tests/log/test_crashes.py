@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -415,3 +416,54 @@ async def test_fenced_is_no_log_failure() -> None:
     """errors.py: what a caller may do differs."""
     assert not issubclass(Fenced, LogFailed)
     assert Section(0, None, ()).records == ()
+
+
+async def test_a_segment_that_is_removed_while_it_is_written_ends_the_handle(tmp_path: Path) -> None:
+    """filelog.md §3: what has no name any more is gone when the process ends: nothing of it may be acknowledged."""
+    log = await open_file_log(f"{tmp_path}/log")
+    taken = await log.acquire(0)
+    (segment,) = (tmp_path / "log" / "segments").glob("*.jsonl")
+    segment.unlink()
+    outcome = await put(log, taken.epoch, event(1))
+    assert isinstance(outcome, LogFailed)
+    with pytest.raises(LogFailed):
+        await put(log, taken.epoch, event(2))
+    await log.crash()
+
+
+async def test_a_failed_sync_while_a_partition_is_taken_ends_the_handle(tmp_path: Path) -> None:
+    """B03, filelog.md §3.4: the next acknowledgement would rest on an epoch that may be lost."""
+    disk = FaultyDisk(str(tmp_path))
+    log = await open_file_log(f"{tmp_path}/log", disk=disk)
+    await log.acquire(0)
+    disk.fail_once("sync_directory", "", number=errno.EIO)
+    with pytest.raises(LogFailed):
+        await log.acquire(1)
+    with pytest.raises(LogFailed):
+        await log.acquire(2)
+    await log.crash()
+
+
+async def test_a_full_disk_while_a_partition_is_taken_can_be_tried_again(tmp_path: Path) -> None:
+    """B04: goes on once there is space."""
+    disk = FaultyDisk(str(tmp_path))
+    log = await open_file_log(f"{tmp_path}/log", disk=disk)
+    await log.acquire(0)
+    disk.fail_once("link", "", number=errno.ENOSPC)
+    with pytest.raises(NoSpace):
+        await log.acquire(1)
+    assert (await log.acquire(1)).epoch >= 1
+    await log.crash()
+
+
+async def test_heartbeats_go_on_while_the_event_loop_is_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """filelog.md §4.6: code that blocks the loop is no frozen process; its activity must not start again elsewhere."""
+    monkeypatch.setattr("gasoline_es.log.file.log._BEAT_S", 0.01)
+    log = await open_file_log(f"{tmp_path}/log")
+    assert log._incarnation is not None
+    before = log._incarnation._state.beats
+    time.sleep(0.2)  # what it is about
+    assert log._incarnation._state.beats > before
+    await log.close()

@@ -99,6 +99,10 @@ class Disk:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
+    def linked(self, fd: int) -> bool:
+        """Return whether an open file still has a name: what is written to one without is gone when it is closed."""
+        return os.fstat(fd).st_nlink > 0
+
     def read_file(self, path: str) -> bytes:
         """Return a small file's bytes. Never a worker's file of this very process (see incarnation.py)."""
         fd = self.open(path)

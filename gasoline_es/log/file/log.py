@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -51,6 +52,7 @@ from gasoline_es.log.port import (
 
 _INLINE_SYNC_S: Final = 300e-6
 _INLINE_BYTES: Final = 256 * 1024
+_logger = logging.getLogger("gasoline_es.log")
 _BEAT_S: Final = 1.0
 SILENT_AFTER_S: Final = 10.0
 
@@ -111,7 +113,9 @@ class FileLog(Log):
         self._taking: Final = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._follower: Final = Follower(directory, self._is_own_file, self._partitions.lost_owner)
-        self._beating: asyncio.TimerHandle | None = None
+        self._heart: threading.Thread | None = None
+        self._still = threading.Event()
+        """Set when the heart is to stop."""
         self._closed = False
         self._writer: SegmentWriter | None = None
         self._incarnation: Incarnation | None = None
@@ -166,7 +170,10 @@ class FileLog(Log):
         self._catalog.writes_indexes = True
         self._catalog.indexes.write()
         self._observer.sweep(self._disk)
-        self._beat()
+        # A thread of its own: code that blocks the event loop for long is no reason to take its partitions away, which
+        # would only start its activity once more elsewhere.
+        self._heart = threading.Thread(target=self._beat, name="gasoline-log-heartbeat", daemon=True)
+        self._heart.start()
 
     @property
     def damage(self) -> LogCorrupt | None:
@@ -311,7 +318,11 @@ class FileLog(Log):
         self._usable()
         assert self._incarnation is not None
         owned = self._owned.get(partition)
-        draft = self._partitions.claim(partition, self._incarnation, None if owned is None else owned.epoch)
+        try:
+            draft = self._partitions.claim(partition, self._incarnation, None if owned is None else owned.epoch)
+        except OSError as error:
+            assert self._writer is not None
+            raise self._writer.refusal(error) from error
         if draft is None:
             assert owned is not None
             return Ownership(partition, owned.epoch, {topic: Offset(end) for topic, end in owned.ends.items()})
@@ -442,12 +453,15 @@ class FileLog(Log):
     # --- living and dying ---------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        if self._incarnation is None or not self._incarnation.alive or self._closed:
-            return
-        if self._writer is not None and self._writer.failed is not None:
-            return  # nothing can be appended any more: others may take what this handle owns
-        self._incarnation.beat()
-        self._beating = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
+        """Show that the process lives, until it lets go or can append nothing any more: then others may take over."""
+        incarnation, writer = self._incarnation, self._writer
+        assert incarnation is not None
+        assert writer is not None
+        while incarnation.alive and writer.failed is None and not self._still.wait(_BEAT_S):
+            try:
+                incarnation.beat()
+            except OSError as error:
+                _logger.warning("a heartbeat could not be written: %s", error)
 
     async def close(self) -> None:
         """Release every partition, finish the writer's segment, let go of the log. Idempotent."""
@@ -473,8 +487,9 @@ class FileLog(Log):
     async def _let_go(self) -> None:
         async with self._mutex:
             self._closed = True
-        if self._beating is not None:
-            self._beating.cancel()
+        self._still.set()
+        if self._heart is not None and self._heart.is_alive() and self._incarnation is not None:
+            self._heart.join()
         self._follower.close()
         if self._thread is not None:
             self._thread.shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from gasoline_es.errors import LogFailed, NoSpace
+from gasoline_es.errors import LogError, LogFailed, NoSpace
 from gasoline_es.log.file.disk import FULL, Disk
 from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
@@ -78,6 +79,10 @@ class SegmentWriter:
         try:
             started = time.perf_counter()
             self._disk.datasync(active.fd)
+            if not self._disk.linked(active.fd):
+                raise FileNotFoundError(
+                    errno.ENOENT, "the segment was removed while it was written", active.end.segment
+                )
             if not active.named:
                 self._disk.sync_directory(f"{self._directory}/segments")
                 active.named = True
@@ -160,6 +165,16 @@ class SegmentWriter:
             self._disk.write(active.end_fd, encode_end(replace(good, state="failed")), 0)
         self.ends[good.segment] = replace(good, state="failed")
         raise self._fail(f"a sync of the log in {self._directory} failed: {error}; reopen the log to go on") from error
+
+    def refusal(self, error: OSError) -> LogError:
+        """Return what a failed operation on another file of the log means: the error to raise.
+
+        A full disk is :class:`NoSpace`, and may be tried again. After anything else, a failed sync above all, this handle
+        can believe nothing any more.
+        """
+        if error.errno in FULL:
+            return NoSpace(f"the log in {self._directory} has no space left: {error}", path=self._directory)
+        return self._fail(f"the log in {self._directory} failed: {error}; reopen the log to go on")
 
     def _fail(self, message: str) -> LogFailed:
         self.failed = LogFailed(message, path=self._directory)
