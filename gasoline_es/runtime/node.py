@@ -98,8 +98,11 @@ class Node:
                 owner is not None
                 and not owner.mine
                 # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
-                and owner.incarnation != self.log.incarnation
-                and (self._left_to_others(index) if owner.released else owner.alive)
+                and (
+                    self._left_to_others(index)
+                    if owner.released
+                    else owner.alive and owner.incarnation != self.log.incarnation
+                )
             ):
                 return None
             taking = self._taking.get(index)

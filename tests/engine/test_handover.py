@@ -177,3 +177,17 @@ async def test_worker_whose_start_found_no_space_can_be_started_again(any_world:
     await process.work(echo)
     assert owns_all(process)()
     assert await soon((await process.gasoline.dispatch(echo, "started")).output()) == "started"
+
+
+async def test_process_that_yielded_a_partition_leaves_it_to_the_worker_for_a_while(any_world: World) -> None:
+    """design §5: calls go on meanwhile; they do not take back what was just released for somebody who drives."""
+    client = await any_world.process(partitions=1)
+    handle = await client.gasoline.dispatch(one_note, None)
+    await client.node.release(0)
+    assert await client.node.own(0) is None
+    sending = asyncio.ensure_future(handle.signal(Note(text="meanwhile")))
+    worker = await any_world.worker(one_note)
+    await soon(sending)
+    assert await soon(handle.output()) == "meanwhile"
+    assert set(worker.node.partitions) == {0}
+    assert not client.node.partitions
