@@ -45,6 +45,7 @@ class Worker:
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
+        self._waiting_for = 0
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -57,7 +58,7 @@ class Worker:
         try:
             for partition in list(node.partitions.values()):
                 node.drive(partition)
-            await self._take(range(node.log.partition_count))
+            self._say_waiting(await self._take(range(node.log.partition_count)))
         except BaseException:
             self._let_go(self._driver)
             raise
@@ -181,26 +182,29 @@ class Worker:
         changed = asyncio.Event()
         unsubscribe = node.on_change(changed.set)
         asked: dict[int, str] = {}
-        said = 0
         try:
             while True:
                 changed.clear()
                 missing = await self._take_again()
                 if missing is not None:
-                    if missing and len(missing) != said:
-                        _log.warning(
-                            "waiting for %d of %d partitions, which another process owns",
-                            len(missing),
-                            node.log.partition_count,
-                            extra={"partitions": missing},
-                        )
-                    said = len(missing)
+                    self._say_waiting(missing)
                     await self._ask_for(missing, asked)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TAKE_AGAIN_S):
                         await (changed.wait() if missing else asyncio.sleep(TAKE_AGAIN_S))
         finally:
             unsubscribe()
+
+    def _say_waiting(self, missing: list[int]) -> None:
+        """Say for how many partitions it waits, whenever that changes."""
+        if len(missing) == self._waiting_for:
+            return
+        self._waiting_for = len(missing)
+        count = self._node.log.partition_count
+        if missing:
+            _log.warning("waiting for %d of %d partitions, which another process owns", len(missing), count)
+        else:
+            _log.info("owns all %d partitions", count)
 
     async def _ask_for(self, missing: Iterable[int], asked: dict[int, str]) -> None:
         """Ask each owner once: one that drives nothing yields, a worker remembers it for the time when it stops."""
