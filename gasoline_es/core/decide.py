@@ -21,11 +21,16 @@ from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 Decision = tuple[list[ev.EventData], Reply]
 
 
-def decide(state: WorkflowState | None, command: Dispatch | SendSignal | Wake) -> Decision:
-    """Decide a command against the workflow it names (None: there is no such workflow)."""
+def decide(
+    state: WorkflowState | None, command: Dispatch | SendSignal | Wake, request_id: str | None = None
+) -> Decision:
+    """Decide a command against the workflow it names (None: there is no such workflow).
+
+    ``request_id``: of the request by which it came through an inbox, for the dispatch's event to tell.
+    """
     match command:
         case Dispatch():
-            return _dispatch(state, command)
+            return _dispatch(state, command, request_id)
         case SendSignal():
             return _signal(state, command)
         case Wake():
@@ -34,7 +39,7 @@ def decide(state: WorkflowState | None, command: Dispatch | SendSignal | Wake) -
             assert_never(command)
 
 
-def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
+def _dispatch(state: WorkflowState | None, command: Dispatch, request_id: str | None) -> Decision:
     """A new workflow; or, under an id that exists (a repeat, a caller's key), the one that is there (design §5)."""
     if state is None:
         dispatched = ev.WorkflowDispatched(
@@ -44,6 +49,7 @@ def _dispatch(state: WorkflowState | None, command: Dispatch) -> Decision:
             unique=command.unique,
             key=command.key,
             parent=command.parent,
+            request_id=request_id,
         )
         return [dispatched], Reply(command.workflow_id, created=True)
     first = state.dispatched

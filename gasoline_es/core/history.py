@@ -67,10 +67,6 @@ class ActivityEntry(Entry):
     def name(self) -> str | None:
         return self.activity
 
-    @property
-    def final_failure(self) -> ev.ActivityFailed | None:
-        return self.failures[-1] if self.failures and self.failures[-1].final else None
-
 
 @dataclass(slots=True, eq=False)
 class SleepEntry(Entry):

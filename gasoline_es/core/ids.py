@@ -68,11 +68,6 @@ def derived_uuid(*parts: str) -> str:
     return _uuid_text(bits & ~(0x3 << 62) | 0x2 << 62)
 
 
-def signal_id_for(workflow_id: str, generation: int, location_text: str, n: int) -> str:
-    """Derive the id of the n-th signal sent at a location, so that a repeated send is recognised as the same one."""
-    return derived_uuid("signal", workflow_id, str(generation), location_text, str(n))
-
-
 def is_workflow_id(text: object) -> bool:
     """Tell whether ``text`` has the form of a workflow id: a lower-case UUID with hyphens."""
     return isinstance(text, str) and _WORKFLOW_ID.fullmatch(text) is not None

@@ -195,7 +195,7 @@ class Partition:
         if found is not None:
             return Reply(found)
         live = self.load(command.workflow_id)
-        events, reply = decide(live.state if live is not None else None, command)
+        events, reply = decide(live.state if live is not None else None, command, request_id)
         if live is None:
             if not events:
                 return reply

@@ -19,10 +19,6 @@ class Disk:
         """Open an existing file for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def open_writable(self, path: str) -> int:
-        """Open an existing file for reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
     def create(self, path: str) -> int:
         """Create a file that must not exist, for reading and writing. Raises: FileExistsError."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
