@@ -315,9 +315,9 @@ def _nobody_listens(attempt: object) -> None:
     """What a killed process does with the outcome of an attempt."""
 
 
-async def soon(awaitable: Any) -> Any:
+async def soon(awaitable: Any, patience_s: float = PATIENCE_S) -> Any:
     """Await something that must happen: a hang fails with its place."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         return await awaitable
 
 

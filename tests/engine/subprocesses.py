@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from tests.engine.harness import soon
+from tests.engine.harness import PATIENCE_S, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,10 +38,10 @@ def worker_process(url: str, *arguments: str) -> AbstractAsyncContextManager[asy
     return program("worker", url, *arguments)
 
 
-async def line(process: asyncio.subprocess.Process) -> str:
+async def line(process: asyncio.subprocess.Process, patience_s: float = PATIENCE_S) -> str:
     """Wait for the next line the program prints."""
     assert process.stdout is not None
-    raw: bytes = await soon(process.stdout.readline())
+    raw: bytes = await soon(process.stdout.readline(), patience_s)
     return raw.decode().strip()
 
 
