@@ -89,21 +89,24 @@ class Driver:
                 run = self._start(partition, live)
             else:
                 run.advance(self._clock.now_us())
+            end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
             _log.exception("the engine stumbled over workflow %s", live.id)
-            if live.state.summary.seq != seq:
-                partition.undo(live, mark)
-            self._finish(partition, live, Died(error_info(error)))
+            self._end(partition, live, Died(error_info(error), code_at_fault=True), seq, mark)
             return
-        if run.end is not None:
-            if isinstance(run.end, Died) and run.end.code_at_fault and state.summary.seq != seq:
-                # What this turn recorded before it met the mistake must not stand in the mended code's way.
-                partition.undo(live, mark)
-            self._finish(partition, live, run.end)
+        if end is not None:
+            self._end(partition, live, end, seq, mark)
         elif state.summary.seq != seq:
             live.blocked_on = state.summary.seq
         else:
             self._arrange(partition, live, run)
+
+    def _end(self, partition: Partition, live: Live, end: Returned | Died, seq: int, mark: tuple[int, int]) -> None:
+        """Record how a turn ended that began at ``seq`` and ``mark``."""
+        if isinstance(end, Died) and end.code_at_fault and live.state.summary.seq != seq:
+            # What the turn recorded before it met the mistake must not stand in the mended code's way.
+            partition.undo(live, mark)
+        self._finish(partition, live, end)
 
     def wake(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
         """Load workflows and give each a turn."""

@@ -97,10 +97,10 @@ class Node:
             if (
                 owner is not None
                 and not owner.mine
-                # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
                 and (
                     self._left_to_others(index)
                     if owner.released
+                    # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
                     else owner.alive and owner.incarnation != self.log.incarnation
                 )
             ):
@@ -342,8 +342,8 @@ class Node:
         await asyncio.sleep(ROLL_BACK_WAIT_S)
         if partition.lost:
             return
-        partition.consume_inbox()
-        if self.driver is not None:
+        await self._consume_inbox(partition)
+        if self.driver is not None and not partition.lost:
             self.driver.wake(partition, workflow_ids)
 
     def lost(self, partition: Partition, error: LogError) -> None:
