@@ -8,13 +8,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, cast
 from uuid import UUID
 
 from gasoline_es.core.durations import deadline_us, duration_us
-from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, SleepStep
+from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckVersionStep, RemovedStep, SleepStep
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
 from gasoline_es.listening import Listening
@@ -120,28 +121,13 @@ class WorkflowContext(Listening):
         encoded = definition.input_codec.encode(input, definition.parameter)
         if len(encoded) > INPUT_BYTES_MAX:
             raise _input_too_large(definition, len(encoded))
+        plan = definition.plan
+        if max_attempts is not None or timeout is not None:
+            plan = _overridden(plan, max_attempts, timeout)
         frame = frame_at(1)
-        return self._made(
-            ActivityStep(
-                version=self._version,
-                verb="activity",
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
-                name=definition.name,
-                input=encoded,
-                definition=definition,
-                decode=definition.output_codec.decode,
-                max_attempts=definition.max_attempts
-                if max_attempts is None
-                else checked_attempts(max_attempts, "ctx.activity", ValueError),
-                timeout_us=definition.timeout_us
-                if timeout is None
-                else checked_timeout(timeout, "ctx.activity", ValueError),
-                retry_on_timeout=definition.retry_on_timeout,
-                backoff_base_us=definition.backoff_base_us,
-                backoff_doublings=definition.backoff_doublings,
-            )
-        )
+        step = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded)
+        self._run.made(step)
+        return cast(Step[Any], step)
 
     def sleep(self, seconds: Seconds, /) -> Step[None]:
         """Sleep for a time (seconds or a timedelta), however often the process dies meanwhile.
@@ -152,11 +138,7 @@ class WorkflowContext(Listening):
         frame = frame_at(1)
         return self._made(
             SleepStep(
-                version=self._version,
-                verb="sleep",
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
-                duration_us=duration_us(seconds, "ctx.sleep"),
+                self._version, "sleep", frame.f_code, frame.f_lasti, duration_us=duration_us(seconds, "ctx.sleep")
             )
         )
 
@@ -168,11 +150,7 @@ class WorkflowContext(Listening):
         frame = frame_at(1)
         return self._made(
             SleepStep(
-                version=self._version,
-                verb="sleep_until",
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
-                until_us=deadline_us(when, "ctx.sleep_until"),
+                self._version, "sleep_until", frame.f_code, frame.f_lasti, until_us=deadline_us(when, "ctx.sleep_until")
             )
         )
 
@@ -197,16 +175,7 @@ class WorkflowContext(Listening):
         """
         _check_removed(kind, name)
         frame = frame_at(1)
-        return self._made(
-            RemovedStep(
-                version=self._version,
-                verb="removed",
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
-                kind=kind,
-                name=name,
-            )
-        )
+        return self._made(RemovedStep(self._version, "removed", frame.f_code, frame.f_lasti, kind=kind, name=name))
 
     def check_version(self, n: int, /) -> Step[int]:
         """Ask which version to run here: ``n`` in a new workflow, 1 (or what it was then) in an older one.
@@ -218,10 +187,10 @@ class WorkflowContext(Listening):
         frame = frame_at(1)
         return self._made(
             CheckVersionStep(
-                version=self._version,
-                verb="check_version",
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
+                self._version,
+                "check_version",
+                frame.f_code,
+                frame.f_lasti,
                 latest=self._version + n - 1,
                 context_version=self._version,
             )
@@ -246,6 +215,15 @@ class WorkflowContext(Listening):
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"
+
+
+def _overridden(plan: ActivityPlan, max_attempts: int | None, timeout: Seconds | None) -> ActivityPlan:
+    what = "ctx.activity"
+    if max_attempts is not None:
+        plan = replace(plan, max_attempts=checked_attempts(max_attempts, what, ValueError))
+    if timeout is not None:
+        plan = replace(plan, timeout_us=checked_timeout(timeout, what, ValueError))
+    return plan
 
 
 def _input_too_large(definition: Activity[Any, Any], size: int) -> RecordTooLarge:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Proto
 from gasoline_es.core.durations import duration_us
 from gasoline_es.core.ids import check_name
 from gasoline_es.core.retry import Backoff
+from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.values import Codec
 from gasoline_es.errors import DefinitionError
 from gasoline_es.signatures import Signature, describe, frame_at, place_of
@@ -112,13 +113,15 @@ class Activity(Definition[I, O]):
 
     __slots__ = (
         "backoff",
-        "backoff_base_us",
-        "backoff_doublings",
         "is_async",
         "max_attempts",
+        "plan",
         "retry_on_timeout",
         "timeout_us",
     )
+
+    plan: ActivityPlan
+    """What every step of this activity carries. Raises: DefinitionError while the annotation cannot be resolved."""
 
     def __init__(
         self,
@@ -145,9 +148,23 @@ class Activity(Definition[I, O]):
             )
         self.retry_on_timeout = retry_on_timeout
         self.backoff = backoff
-        # Computed once: every step made of this activity carries it.
-        self.backoff_base_us = backoff.base_us
-        self.backoff_doublings = backoff.doublings
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "plan":
+                return super().__getattr__(name)
+            self.plan = ActivityPlan(
+                self.name,
+                self,
+                self.output_codec.decode,
+                self.max_attempts,
+                self.timeout_us,
+                self.retry_on_timeout,
+                self.backoff.base_us,
+                self.backoff.doublings,
+            )
+            return self.plan
 
     @property
     def fn(self) -> Callable[[ActivityContext, I], Any]:

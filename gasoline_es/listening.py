@@ -192,10 +192,10 @@ class Listening(Verbs):
             raise self._refused(error) from error.__cause__
         return self._made(
             ListenStep(
-                version=self._version,
-                verb=verb,
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
+                self._version,
+                verb,
+                frame.f_code,
+                frame.f_lasti,
                 decoders=decoders,
                 limit=limit,
                 timeout_us=None if timeout is None else duration_us(timeout, f"ctx.{verb}: timeout"),

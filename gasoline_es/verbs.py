@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from gasoline_es.core import steps
@@ -14,7 +14,8 @@ T = TypeVar("T")
 Step: TypeAlias = Coroutine[Any, Any, T]
 """What a verb returns, to be awaited at once (or given to a verb that takes steps).
 
-A coroutine, because both pyright and mypy then flag a forgotten ``await``; of an own awaitable class neither does.
+A coroutine to the type checkers, because both pyright and mypy then flag a forgotten ``await``; of an own awaitable class
+neither does. In truth it is the core's :class:`~gasoline_es.core.steps.Step`, which is awaitable and nothing else.
 """
 
 
@@ -61,13 +62,8 @@ class Verbs:
         self._version = run.version
 
     def _made(self, step: steps.Step) -> Step[Any]:
-        step.coroutine = coroutine = _awaited(step)
-        try:
-            self._run.made(step)
-        except BaseException:
-            coroutine.close()  # refused: nobody will await it, and Python must not complain about that
-            raise
-        return coroutine
+        self._run.made(step)
+        return cast(Step[Any], step)
 
     def _refused(self, error: GasolineError) -> GasolineError:
         """Give the error to raise, after the run was told.
@@ -77,7 +73,3 @@ class Verbs:
         """
         self._run.refuse(error)
         return error
-
-
-async def _awaited(step: steps.Step) -> Any:
-    return await step

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, assert_never
+from typing import Any, Final, NoReturn
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.cursor import Cursor
@@ -97,26 +97,23 @@ class Branch:
             HistoryDiverged: the step does not fit what is recorded here; the history is untouched.
             ValueError: a deadline that cannot be represented; nothing is recorded.
         """
-        match step:
-            case ActivityStep():
-                place = self.cursor.place(step, "activity", step.name)
-                entry = place.entry
-                self.wait = WaitActivity(place.location, step)
-                if entry is None:
-                    return PENDING
-                if isinstance(entry, ActivityEntry) and entry.output is not None:
-                    self.wait = None
-                    return self._activity_output(step, entry, entry.output)
-            case SleepStep():
-                self.wait = self._take_sleep(step, now_us)
-            case ListenStep():
-                self.wait = self._take_listen(step, now_us)
-            case RemovedStep():
-                return self._removed(step, now_us)
-            case CheckVersionStep():
-                return self._check_version(step, now_us)
-            case _:
-                raise AssertionError(f"no such step: {step!r}")
+        if isinstance(step, ActivityStep):
+            location, entry = self.cursor.place(step, "activity", step.plan.name)
+            if entry is not None and isinstance(entry, ActivityEntry) and entry.output is not None:
+                return self._activity_output(step, entry, entry.output)
+            self.wait = WaitActivity(location, step)
+            if entry is None:
+                return PENDING
+        elif isinstance(step, SleepStep):
+            self.wait = self._take_sleep(step, now_us)
+        elif isinstance(step, ListenStep):
+            self.wait = self._take_listen(step, now_us)
+        elif isinstance(step, RemovedStep):
+            return self._removed(step, now_us)
+        elif isinstance(step, CheckVersionStep):
+            return self._check_version(step, now_us)
+        else:
+            raise AssertionError(f"no such step: {step!r}")
         return self.look(now_us)
 
     def look(self, now_us: int) -> Any:
@@ -125,17 +122,13 @@ class Branch:
         May record the answer itself: a deadline that has passed, signals that are queued. Raises like :meth:`take`.
         """
         wait = self.wait
-        match wait:
-            case WaitActivity():
-                answer = self._look_activity(wait)
-            case WaitSleep():
-                answer = self._look_sleep(wait, now_us)
-            case WaitListen():
-                answer = self._look_timed(wait, now_us) if wait.sleep is not None else self._look_listen(wait)
-            case None:
-                raise AssertionError("nothing was taken")
-            case _:
-                assert_never(wait)
+        if isinstance(wait, WaitActivity):
+            answer = self._look_activity(wait)
+        elif isinstance(wait, WaitSleep):
+            answer = self._look_sleep(wait, now_us)
+        else:
+            assert wait is not None, "nothing was taken"
+            answer = self._look_timed(wait, now_us) if wait.sleep is not None else self._look_listen(wait)
         if answer is not PENDING:
             self.wait = None
         return answer
@@ -163,19 +156,19 @@ class Branch:
         self.cursor.advance(entry.location)
         self.clock_us = entry.time_us
         try:
-            return step.decode(output)
+            return step.plan.decode(output)
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
 
     # --- sleeps -------------------------------------------------------------------------------------------------------
 
     def _take_sleep(self, step: SleepStep, now_us: int) -> WaitSleep:
-        place = self.cursor.place(step, "sleep", None)
-        if place.entry is None:
+        location, entry = self.cursor.place(step, "sleep", None)
+        if entry is None:
             deadline_us = _deadline(step, now_us)
             assert deadline_us is not None
-            self._record(ev.SleepStarted(place.location, step.version, deadline_us))
-        return WaitSleep(place.location, step, self._sleep(place.location).deadline_us)
+            self._record(ev.SleepStarted(location, step.version, deadline_us))
+        return WaitSleep(location, step, self._sleep(location).deadline_us)
 
     def _look_sleep(self, wait: WaitSleep, now_us: int) -> Any:
         entry = self._sleep(wait.location)
@@ -195,15 +188,15 @@ class Branch:
 
     def _take_listen(self, step: ListenStep, now_us: int) -> WaitListen:
         if step.timeout_us is None and step.until_us is None:
-            return WaitListen(step, location=self.cursor.place(step, "listen", None).location)
-        place = self.cursor.place(step, TIMED_LISTEN, None)
-        if place.entry is None:
+            return WaitListen(step, location=self.cursor.place(step, "listen", None)[0])
+        location, recorded = self.cursor.place(step, TIMED_LISTEN, None)
+        if recorded is None:
             deadline_us = _deadline(step, now_us)
             assert deadline_us is not None
-            self._record(ev.SleepStarted(place.location, step.version, deadline_us, listen=True))
-        entry = self._sleep(place.location)
-        self._pass(place.location, entry.time_us)
-        return WaitListen(step, sleep=place.location, deadline_us=entry.deadline_us)
+            self._record(ev.SleepStarted(location, step.version, deadline_us, listen=True))
+        entry = self._sleep(location)
+        self._pass(location, entry.time_us)
+        return WaitListen(step, sleep=location, deadline_us=entry.deadline_us)
 
     def _look_listen(self, wait: WaitListen) -> Any:
         assert wait.location is not None
@@ -222,14 +215,14 @@ class Branch:
             # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
             taken = self._queued(wait.step)
             if taken:
-                place = self.cursor.place(wait.step, "listen", None)
+                location, _ = self.cursor.place(wait.step, "listen", None)
                 self._record(ev.SleepFinished(wait.sleep, "interrupted"))
-                self._record(ev.SignalConsumed(place.location, wait.step.version, taken))
+                self._record(ev.SignalConsumed(location, wait.step.version, taken))
             elif now_us >= sleep.deadline_us:
                 self._record(ev.SleepFinished(wait.sleep, "uninterrupted"))
             return PENDING
         if sleep.outcome == "interrupted":
-            return self._signals(wait.step, self.cursor.place(wait.step, "listen", None).entry)
+            return self._signals(wait.step, self.cursor.place(wait.step, "listen", None)[1])
         self.clock_us = sleep.time_us
         return None if wait.step.limit is None else []
 
@@ -295,9 +288,10 @@ class Branch:
         place = self.cursor.place_removed(step.kind, step.name)
         if place is None:
             return
-        if place.entry is None:
-            self._record(ev.StepRemoved(place.location, step.version, step.kind, step.name))
-        entry = self._state.history.at(place.location)
+        location, recorded = place
+        if recorded is None:
+            self._record(ev.StepRemoved(location, step.version, step.kind, step.name))
+        entry = self._state.history.at(location)
         assert entry is not None
         self._pass(entry.location, entry.time_us)
         if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
@@ -306,11 +300,11 @@ class Branch:
             self._pass(rest.location, rest.time_us)
 
     def _check_version(self, step: CheckVersionStep, now_us: int) -> int:
-        place, before = self.cursor.place_version_check()
-        if place.entry is None:
+        (location, recorded), before = self.cursor.place_version_check()
+        if recorded is None:
             version, value = (step.version, step.latest) if before is None else (before + 1, before)
-            self._record(ev.VersionChecked(place.location, version, value))
-        entry = self._state.history.at(place.location)
+            self._record(ev.VersionChecked(location, version, value))
+        entry = self._state.history.at(location)
         assert isinstance(entry, VersionEntry)
         self._pass(entry.location, entry.time_us)
         return entry.value - step.context_version + 1

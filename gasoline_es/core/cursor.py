@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gasoline_es.core.history import Entry, History, RemovedEntry, VersionEntry
-from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_coordinate
+from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_location
 from gasoline_es.core.steps import Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
 
-
-@dataclass(slots=True)
-class Placement:
-    """The answer to a comparison: the step's location, and the entry recorded there (None: it is new or an insertion)."""
-
-    location: Location
-    entry: Entry | None
+Placement = tuple[Location, Entry | None]
+"""The answer to a comparison: the step's location, and the entry recorded there (None: it is new or an insertion)."""
 
 
 class Cursor:
@@ -49,18 +42,19 @@ class Cursor:
 
         Raises: HistoryDiverged: what is recorded here is newer than the step, or another step.
         """
-        entry = self.current
-        if entry is None:
-            return Placement(self._next(), None)
+        entries = self._entries
+        if self._index == len(entries):
+            return self._next(), None
+        entry = entries[self._index]
         if step.version > entry.version:
-            return Placement(self._insertion(entry), None)
+            return self._insertion(entry), None
         if step.version < entry.version:
             raise self._diverged(
                 step, kind, name, entry, f"version {entry.version} is recorded, the code has {step.version}"
             )
         if entry.kind != kind or entry.name != name:
             raise self._diverged(step, kind, name, entry, "another step")
-        return Placement(entry.location, entry)
+        return entry.location, entry
 
     def advance(self, location: Location) -> None:
         """Pass the entry at the location, which is recorded by now."""
@@ -73,21 +67,21 @@ class Cursor:
         """Look whether a removed step's place is here: new (no entry), recorded (entry), or None: not here, stay."""
         entry = self.current
         if entry is None:
-            return Placement(self._next(), None)
+            return self._next(), None
         if isinstance(entry, RemovedEntry):
             matches = entry.removed_kind == kind and entry.removed_name == name
         else:
             matches = entry.removable == kind and entry.name == name
-        return Placement(entry.location, entry) if matches else None
+        return (entry.location, entry) if matches else None
 
     def place_version_check(self) -> tuple[Placement, int | None]:
         """Return the place of a version check, and the version of the entry it is to be inserted before, if any."""
         entry = self.current
         if entry is None:
-            return Placement(self._next(), None), None
+            return (self._next(), None), None
         if isinstance(entry, VersionEntry):
-            return Placement(entry.location, entry), None
-        return Placement(self._insertion(entry), None), entry.version
+            return (entry.location, entry), None
+        return (self._insertion(entry), None), entry.version
 
     def finish(self) -> None:
         """Check that the branch may return here.
@@ -109,7 +103,7 @@ class Cursor:
         )
 
     def _next(self) -> Location:
-        return (*self.prefix, next_coordinate(self._previous))
+        return next_location(self.prefix, self._previous)
 
     def _insertion(self, current: Entry) -> Location:
         return (*self.prefix, insert_between(self._previous, current.coordinate))

@@ -139,7 +139,7 @@ def activity_completed(
     """Return the fact that an attempt succeeded. ``document``: the workflow's new state, where the activity changed it."""
     step = wait.step
     return ev.ActivityCompleted(
-        wait.location, step.version, step.name, wait.attempt, started_us, step.input, output, document
+        wait.location, step.version, step.plan.name, wait.attempt, started_us, step.input, output, document
     )
 
 
@@ -147,16 +147,16 @@ def activity_failed(
     wait: WaitActivity, started_us: int, failure: AttemptFailed, now_us: int, jitter: float
 ) -> ev.ActivityFailed:
     """Return the fact that an attempt failed: with the time of the next one, or final (semantics.md §4)."""
-    step = wait.step
-    exhausted = wait.attempt >= step.max_attempts
+    step, plan = wait.step, wait.step.plan
+    exhausted = wait.attempt >= plan.max_attempts
     final = failure.final or exhausted
     retry_us = None
     if not final:
-        retry_us = now_us + backoff_us(step.backoff_base_us, step.backoff_doublings, wait.attempt, jitter)
+        retry_us = now_us + backoff_us(plan.backoff_base_us, plan.backoff_doublings, wait.attempt, jitter)
     return ev.ActivityFailed(
         location=wait.location,
         version=step.version,
-        name=step.name,
+        name=plan.name,
         attempt=wait.attempt,
         started_us=started_us,
         input=step.input,

@@ -221,20 +221,34 @@ def guarded(function: Callable[..., Any], *args: Any) -> Any:
 
     To whom a refusal is reported, :func:`watch` says.
     """
-    loop = _get_running_loop()
-    # Without this, a generator that the body leaves unfinished would be closed by a task of the engine's loop.
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, None)
-    _guard.refusals = 0
-    _set_running_loop(_guard)
-    outer = None if _swap_current_task is None else _swap_current_task(_guard, _task)
+    outside = enter()
     try:
         return function(*args)
     finally:
-        if _swap_current_task is not None:
-            _swap_current_task(_guard, outer)
-        _set_running_loop(loop)
-        sys.set_asyncgen_hooks(*hooks)
+        leave(outside)
+
+
+Outside = tuple[Any, Any, Any]
+"""What :func:`leave` puts back: the running loop, the hooks for async generators, the current task."""
+
+
+def enter() -> Outside:
+    """Put the guard up. What this gives goes to :func:`leave`, in a ``finally``."""
+    outside = (_get_running_loop(), sys.get_asyncgen_hooks(), _swap_current_task and _swap_current_task(_guard, _task))
+    # Without this, a generator that the body leaves unfinished would be closed by a task of the engine's loop.
+    sys.set_asyncgen_hooks(None, None)
+    _guard.refusals = 0
+    _set_running_loop(_guard)
+    return outside
+
+
+def leave(outside: Outside) -> None:
+    """Take the guard down."""
+    loop, hooks, task = outside
+    if _swap_current_task is not None:
+        _swap_current_task(_guard, task)
+    _set_running_loop(loop)
+    sys.set_asyncgen_hooks(*hooks)
 
 
 def check_outside_body(what: str) -> None:
@@ -249,6 +263,11 @@ def check_outside_body(what: str) -> None:
 
 
 # --- what Python says by itself ---------------------------------------------------------------------------------------
+
+
+def awaited_twice(file: str, line: int) -> StepMisused:
+    """Give the error for a step that was awaited a second time there."""
+    return StepMisused(f"{_AWAITED_TWICE}. In {file}:{line}", file=file, line=line)
 
 
 def explained(error: BaseException, place: tuple[str, int]) -> BaseException:

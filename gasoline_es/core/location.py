@@ -51,6 +51,15 @@ def next_coordinate(last: Coordinate | None) -> Coordinate:
     return _FIRST if last is None else (last[0] + 1,)
 
 
+@lru_cache(maxsize=16_384)
+def next_location(branch: Location, last: Coordinate | None) -> Location:
+    """Give the location of a new event at the end of a branch, see :func:`next_coordinate`.
+
+    Cached, so that all workflows share the few tuples that nearly every location is made of.
+    """
+    return (*branch, next_coordinate(last))
+
+
 def insert_between(previous: Coordinate | None, current: Coordinate | None) -> Coordinate:
     """Give a coordinate strictly between two neighbours, by the insertion rules of semantics.md §2.
 

@@ -20,7 +20,16 @@ from typing import Any, Final
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import PENDING, Branch, Record, Wait
-from gasoline_es.core.guard import close_unstarted_behind, explained, guarded, refuse, watch
+from gasoline_es.core.guard import (
+    awaited_twice,
+    close_unstarted_behind,
+    enter,
+    explained,
+    guarded,
+    leave,
+    refuse,
+    watch,
+)
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import Step
@@ -176,60 +185,60 @@ class Run:
         if self.end is not None or self.closed:
             return
         try:
-            answer = self._branch.look(now_us)
+            answer, failure = self._branch.look(now_us), None
         except ActivityFailed as failed:
-            self._drive(None, failed, now_us)
+            answer, failure = None, failed
         except GasolineError as misfit:
             self._die(misfit)
-        else:
-            if answer is not PENDING:
-                self._drive(answer, None, now_us)
+            return
+        if answer is not PENDING:
+            self._drive(answer, failure, now_us)
 
     def _drive(self, value: Any, error: BaseException | None, now_us: int) -> None:
         """Resume the body with a value or an error and answer its steps, until one has to wait or the body ends."""
-        # Under one guard from the first step to the last: a replay resumes the body for every recorded step.
-        guarded(self._drive_guarded, value, error, now_us)
-
-    def _drive_guarded(self, value: Any, error: BaseException | None, now_us: int) -> None:
-        while True:
-            try:
-                step = self._resume(value, error)
-            except StopIteration as stopped:
-                self._returned(stopped.value)
-                return
-            except KeyboardInterrupt:
-                self._coroutine = self._branch.wait = None
-                self.close()
-                raise
-            except BaseException as raised:
-                self._coroutine = None
-                close_unstarted_behind(raised.__traceback__)
-                self._die(self._violation or explained(raised, _place_of(raised)))
-                return
-            if self._violation is not None:
-                self._die(self._violation)
-                return
-            try:
-                self._check_awaited(step)
-                value, error = self._branch.take(step, now_us), None
-            except ActivityFailed as failed:
-                value, error = None, failed
-            except (GasolineError, ValueError) as refused:
-                self._die(refused)
-                return
-            if value is PENDING:
-                return
-
-    def _resume(self, value: Any, error: BaseException | None) -> Any:
         coroutine = self._coroutine
         assert coroutine is not None
+        resume, send, take, made = self._context.run, coroutine.send, self._branch.take, self._steps
+        # Under one guard from the first step to the last: a replay resumes the body for every recorded step.
+        outside = enter()
         self._driving = True
         try:
-            if error is None:
-                return self._context.run(coroutine.send, value)
-            return self._context.run(coroutine.throw, error)
+            while True:
+                try:
+                    step = resume(send, value) if error is None else resume(coroutine.throw, error)
+                except StopIteration as stopped:
+                    self._returned(stopped.value)
+                    return
+                except KeyboardInterrupt:
+                    self._coroutine = self._branch.wait = None
+                    self.close()
+                    raise
+                except BaseException as raised:
+                    self._coroutine = None
+                    close_unstarted_behind(raised.__traceback__)
+                    self._die(self._violation or explained(raised, _place_of(raised)))
+                    return
+                if self._violation is not None:
+                    self._die(self._violation)
+                    return
+                error = None
+                try:
+                    if len(made) == 1 and made[0] is step:
+                        made.clear()
+                    else:
+                        self._check_awaited(step)
+                    step.taken = True
+                    value = take(step, now_us)
+                except ActivityFailed as failed:
+                    value, error = None, failed
+                except (GasolineError, ValueError) as refused:
+                    self._die(refused)
+                    return
+                if value is PENDING:
+                    return
         finally:
             self._driving = False
+            leave(outside)
 
     def _returned(self, value: Any) -> None:
         self._coroutine = None
@@ -260,7 +269,7 @@ class Run:
             if coroutine is not None:
                 self._close(coroutine)
         finally:
-            self._drop_steps()
+            self._steps.clear()
             watch(self._context, None)  # the two hold each other
         swallowed = self._swallowed
         if swallowed is not None:
@@ -323,10 +332,6 @@ class Run:
     # --- steps that were made and not awaited -------------------------------------------------------------------------
 
     def _check_awaited(self, step: object) -> None:
-        steps = self._steps
-        if len(steps) == 1 and steps[0] is step:
-            steps.clear()
-            return
         if not isinstance(step, Step):
             file, line = self.place()
             shown = "a bare yield, as in asyncio.sleep(0)" if step is None else f"a {type(step).__name__}"
@@ -336,10 +341,12 @@ class Run:
                 file=file,
                 line=line,
             )
-        if step not in steps:
+        if step not in self._steps:
+            if step.taken:
+                raise awaited_twice(*self.place())
             where = f"{step.file}:{step.line}"
             raise StepMisused(f"a step was awaited that belongs to another run: `ctx.{step.verb}(…)` in {where}")
-        steps.remove(step)
+        self._steps.remove(step)
         self._check_none_left(f"`ctx.{step.verb}(…)` was awaited in line {step.line}")
 
     def _check_none_left(self, when: str) -> None:
@@ -352,12 +359,6 @@ class Run:
             file=lost.file,
             line=lost.line,
         )
-
-    def _drop_steps(self) -> None:
-        for step in self._steps:
-            if step.coroutine is not None:
-                step.coroutine.close()
-        self._steps.clear()
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:

@@ -9,32 +9,52 @@ Times are integer microseconds: durations relative, deadlines since the epoch in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Step:
-    """One call of a ``ctx`` verb. ``version`` is absolute (semantics.md §3); ``verb`` is how users write it."""
+    """One call of a ``ctx`` verb. ``version`` is absolute (semantics.md §3); ``verb`` is how users write it.
+
+    ``code`` and ``instruction`` (the offset in it) tell where the call stands. The line is looked up only for a message:
+    finding it takes a walk through the function's table of lines.
+    """
 
     version: int
     verb: str
-    file: str = ""
-    line: int = 0
-    coroutine: Coroutine[Any, Any, Any] | None = field(default=None, repr=False)
+    code: CodeType | None
+    instruction: int
+    taken: bool = field(default=False, init=False, repr=False)
+    """Whether the driver has it: what is taken a second time was awaited twice."""
 
     def __await__(self) -> Generator[Step, Any, Any]:
-        value = yield self
-        return value
+        return (yield self)
+
+    @property
+    def file(self) -> str:
+        """The file of the call; "" if it is not known."""
+        return "" if self.code is None else self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line of the call; 0 if it is not known."""
+        for start, end, line in () if self.code is None else self.code.co_lines():
+            if start <= self.instruction < end:
+                return line or 0
+        return 0
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ActivityStep(Step):
-    """``definition`` is the ``Activity`` object; the core only passes it through to the runtime."""
+@dataclass(slots=True, eq=False)
+class ActivityPlan:
+    """How an activity is to be run: made once for each definition, or for a call that overrides its settings.
+
+    ``definition`` is the ``Activity`` object; the core only passes it through to the runtime.
+    """
 
     name: str
-    input: bytes
     definition: Any
     decode: Callable[[bytes], Any]
     max_attempts: int
@@ -44,7 +64,15 @@ class ActivityStep(Step):
     backoff_doublings: int
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
+class ActivityStep(Step):
+    """An activity to be run with this input."""
+
+    plan: ActivityPlan
+    input: bytes
+
+
+@dataclass(slots=True, eq=False)
 class SleepStep(Step):
     """Exactly one of ``duration_us`` and ``until_us`` is set."""
 
@@ -52,7 +80,7 @@ class SleepStep(Step):
     until_us: int | None = None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class ListenStep(Step):
     """``decoders``: signal name → decoder of its body. ``limit`` None: one signal (or None); else a list.
 
@@ -65,7 +93,7 @@ class ListenStep(Step):
     until_us: int | None = None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class RemovedStep(Step):
     """``ctx.removed(kind, name)``: kind is one of the removable kinds of api.md; name None where it is no part of the match."""
 
@@ -73,7 +101,7 @@ class RemovedStep(Step):
     name: str | None = None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class CheckVersionStep(Step):
     """``ctx.check_version(n)``: ``latest`` is absolute; the answer the driver sends is relative to ``context_version``."""
 

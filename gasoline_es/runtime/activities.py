@@ -69,9 +69,9 @@ class Attempt:
         self.key = key
         self.wait = wait
         self.number = wait.attempt
-        self.definition: Activity[Any, Any] = step.definition
+        self.definition: Activity[Any, Any] = step.plan.definition
         self.input = step.input
-        self.timeout_us = step.timeout_us
+        self.timeout_us = step.plan.timeout_us
         self.context = context
         self.started_us = started_us
         self.task: asyncio.Future[Any] | None = None
@@ -168,7 +168,7 @@ class ActivityRunner:
         context = ActivityContext(
             workflow_id=summary.id,
             workflow_name=summary.name,
-            name=wait.step.name,
+            name=wait.step.plan.name,
             ray_id=summary.ray_id,
             attempt=wait.attempt,
             first_attempt_us=wait.first_started_us or now_us,
@@ -272,7 +272,7 @@ class ActivityRunner:
         """The attempt is over now, whatever its code goes on doing: a late result is dropped (required case B16)."""
         seconds = attempt.timeout_us / 1e6
         error = ErrorInfo("TimeoutError", f"attempt {attempt.number} took longer than its timeout of {seconds:g} s")
-        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.retry_on_timeout))
+        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout))
         self._cancel(attempt)
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> None:

@@ -232,7 +232,7 @@ class Driver:
     # --- activities ---------------------------------------------------------------------------------------------------
 
     def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity) -> None:
-        definition = wait.step.definition
+        definition = wait.step.plan.definition
         if definition not in self._met:
             try:
                 self.registry.meet(definition)

@@ -31,7 +31,7 @@ class Recorder:
 
 
 def listen(limit: int | None = None, timeout_us: int | None = None) -> ListenStep:
-    return ListenStep(version=1, verb="listen", decoders={"paid": bytes}, limit=limit, timeout_us=timeout_us)
+    return ListenStep(1, "listen", None, 0, decoders={"paid": bytes}, limit=limit, timeout_us=timeout_us)
 
 
 def received(number: int, signal_id: str | None = None) -> ev.SignalReceived:
@@ -49,7 +49,7 @@ def test_fact_that_answers_a_step_is_recorded_by_one_look_and_delivered_by_a_lat
 
 def test_sleep_of_nothing_is_recorded_and_over_at_once() -> None:
     there = Recorder()
-    assert there.branch.take(SleepStep(version=1, verb="sleep", duration_us=0), 7) is PENDING
+    assert there.branch.take(SleepStep(1, "sleep", None, 0, duration_us=0), 7) is PENDING
     assert there.recorded == [ev.SleepStarted(((1,),), 1, 7), ev.SleepFinished(((1,),), "normal")]
     assert there.branch.look(7) is None
 
@@ -94,7 +94,7 @@ def test_listen_stops_taking_before_its_event_outgrows_a_record(monkeypatch: pyt
     assert len(there.state.queue) == 17
 
 
-@pytest.mark.parametrize("value", [SleepStep(version=1, verb="sleep", until_us=5), listen(timeout_us=5), listen()])
+@pytest.mark.parametrize("value", [SleepStep(1, "sleep", None, 0, until_us=5), listen(timeout_us=5), listen()])
 def test_branch_waits_for_one_step_at_a_time(value: Step) -> None:
     there = Recorder()
     there.branch.take(value, 0)

@@ -12,9 +12,12 @@ from gasoline_es.core.location import Coordinate, Location, format_location, par
 from gasoline_es.core.steps import SleepStep, Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
 
+CODE = compile("\n" * 11 + "step()", "orders.py", "exec")
+LINE_12 = next(start for start, _, line in CODE.co_lines() if line == 12)
+
 
 def step(version: int = 1) -> Step:
-    return SleepStep(version=version, verb="activity", file="orders.py", line=12, duration_us=1)
+    return SleepStep(version, "activity", CODE, LINE_12, duration_us=1)
 
 
 def history(*locations: str, version: int = 1) -> History:
@@ -25,25 +28,25 @@ def history(*locations: str, version: int = 1) -> History:
 
 
 def place(cursor: Cursor, name: str, version: int = 1) -> str:
-    return format_location(cursor.place(step(version), "activity", name).location)
+    return format_location(cursor.place(step(version), "activity", name)[0])
 
 
 def passed(history: History, prefix: str, *names: str) -> Cursor:
     """A cursor that has passed the entries with these names."""
     cursor = Cursor(history, parse_location(prefix))
     for name in names:
-        entry = cursor.place(step(), "activity", name).entry
+        _, entry = cursor.place(step(), "activity", name)
         assert entry is not None
         cursor.advance(entry.location)
     return cursor
 
 
 def insert(history: History, cursor: Cursor, name: str, version: int = 2) -> str:
-    placement = cursor.place(step(version), "activity", name)
-    assert placement.entry is None
-    history.add(ActivityEntry(placement.location, version, 0, name, 0))
-    cursor.advance(placement.location)
-    return format_location(placement.location)
+    location, entry = cursor.place(step(version), "activity", name)
+    assert entry is None
+    history.add(ActivityEntry(location, version, 0, name, 0))
+    cursor.advance(location)
+    return format_location(location)
 
 
 # --- the table of semantics §2 ----------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ def test_removed_is_new_at_the_end_and_matches_its_step_or_its_event() -> None:
     assert cursor.place_removed("sleep", None) is None
     placement = cursor.place_removed("activity", "at {1}")
     assert placement is not None
-    assert placement.entry is cursor.current
+    assert placement[1] is cursor.current
     removed = History()
     removed.add(RemovedEntry(((1,),), 1, 0, "activity", "charge"))
     cursor = Cursor(removed, ())
@@ -181,10 +184,10 @@ def test_removed_is_new_at_the_end_and_matches_its_step_or_its_event() -> None:
 
 
 def test_version_check_goes_before_what_is_recorded_and_holds_its_version() -> None:
-    placement, before = Cursor(history("{1}", version=4), ()).place_version_check()
-    assert (format_location(placement.location), placement.entry, before) == ("{0.1}", None, 4)
-    placement, before = Cursor(History(), ()).place_version_check()
-    assert (format_location(placement.location), before) == ("{1}", None)
+    (location, entry), before = Cursor(history("{1}", version=4), ()).place_version_check()
+    assert (format_location(location), entry, before) == ("{0.1}", None, 4)
+    (location, entry), before = Cursor(History(), ()).place_version_check()
+    assert (format_location(location), before) == ("{1}", None)
 
 
 # --- a model ----------------------------------------------------------------------------------------------------------
@@ -198,12 +201,12 @@ def walk(recorded: History, program: list[tuple[str, int]], far: int) -> tuple[l
     locations: list[Location] = []
     new = 0
     for name, version in program[:far]:
-        placement = cursor.place(step(version), "activity", name)
-        if placement.entry is None:
+        location, entry = cursor.place(step(version), "activity", name)
+        if entry is None:
             new += 1
-            recorded.add(ActivityEntry(placement.location, version, 0, name, 0))
-        cursor.advance(placement.location)
-        locations.append(placement.location)
+            recorded.add(ActivityEntry(location, version, 0, name, 0))
+        cursor.advance(location)
+        locations.append(location)
     return locations, new
 
 

@@ -13,7 +13,7 @@ from gasoline_es.core.commands import Dispatch, SendSignal, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
 from gasoline_es.core.ids import new_workflow_id
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import ActivityStep
+from gasoline_es.core.steps import ActivityPlan, ActivityStep
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 
 ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
@@ -188,11 +188,8 @@ def test_wake_of_an_unreadable_workflow_is_refused_with_the_reason() -> None:
 
 
 def waiting(attempt: int, max_attempts: int = 3) -> WaitActivity:
-    step = ActivityStep(
-        version=2,
-        verb="activity",
+    plan = ActivityPlan(
         name="charge",
-        input=b"1",
         definition=None,
         decode=lambda raw: raw,
         max_attempts=max_attempts,
@@ -201,7 +198,7 @@ def waiting(attempt: int, max_attempts: int = 3) -> WaitActivity:
         backoff_base_us=500,
         backoff_doublings=1,
     )
-    return WaitActivity(((4,),), step, attempt)
+    return WaitActivity(((4,),), ActivityStep(2, "activity", None, 0, plan, b"1"), attempt)
 
 
 def test_success_is_recorded_with_its_attempt_and_the_new_state() -> None:

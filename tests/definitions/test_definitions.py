@@ -51,14 +51,14 @@ def test_bare_activity_has_the_defaults_of_the_reference() -> None:
     assert isinstance(charge, AsyncActivity)
     assert (charge.name, charge.is_async, charge.max_attempts, charge.timeout_us) == ("charge", True, 5, 30_000_000)
     assert charge.retry_on_timeout
-    assert (charge.backoff, charge.backoff_base_us) == (Backoff(base=0.5, doublings=8), 500_000)
+    assert (charge.backoff, charge.plan.backoff_base_us) == (Backoff(base=0.5, doublings=8), 500_000)
 
 
 def test_activity_settings_are_kept() -> None:
     assert isinstance(pack, ThreadActivity)
     assert (pack.name, pack.is_async, pack.max_attempts, pack.timeout_us) == ("pack_it", False, 3, 120_000_000)
     assert not pack.retry_on_timeout
-    assert (pack.backoff_base_us, pack.backoff.doublings) == (100_000, 4)
+    assert (pack.plan.backoff_base_us, pack.backoff.doublings) == (100_000, 4)
 
 
 def test_workflow_has_a_name_and_a_prune_rule() -> None:

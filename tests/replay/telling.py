@@ -64,7 +64,7 @@ def wait(wait: Wait) -> str:
     match wait:
         case WaitActivity():
             later = "" if wait.not_before_us is None else f" not before {time(wait.not_before_us)}"
-            given = f"{wait.step.name}({wait.step.input.decode()})"
+            given = f"{wait.step.plan.name}({wait.step.input.decode()})"
             return f"waits: activity {given} {format_location(wait.location)}, attempt {wait.attempt}{later}"
         case WaitSleep():
             return f"waits: sleep {format_location(wait.location)} until {time(wait.deadline_us)}"

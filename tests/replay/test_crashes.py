@@ -163,7 +163,7 @@ class Outside:
                 elif wait.attempt <= int(wait.step.input):
                     world.fail("ConnectionError", "refused")
                 else:
-                    world.complete(f"{wait.step.name} done")
+                    world.complete(f"{wait.step.plan.name} done")
             case WaitSleep(deadline_us=deadline_us):
                 self._pass_time(deadline_us)
             case WaitListen(deadline_us=deadline_us):
