@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from gasoline_es.activity_context import ActivityContext
-from gasoline_es.clock import Clock
 from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.decide import AttemptFailed
 from gasoline_es.core.events import ErrorInfo
@@ -131,8 +130,7 @@ class TimeLimits:
 class ActivityRunner:
     """Runs at most ``max_concurrency`` attempts at a time; the others wait their turn, in order."""
 
-    def __init__(self, clock: Clock, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
-        self._clock = clock
+    def __init__(self, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
         self._max = max_concurrency
         self._finished = finished
         self._attempts: dict[Key, Attempt] = {}
@@ -150,7 +148,7 @@ class ActivityRunner:
         """How many attempts run right now."""
         return self._running
 
-    def start(self, owner: object, summary: Summary, document: bytes, wait: WaitActivity) -> None:
+    def start(self, owner: object, summary: Summary, document: bytes, wait: WaitActivity, now_us: int) -> None:
         """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead.
 
         ``owner`` is kept as the attempt's ``owner``.
@@ -164,7 +162,6 @@ class ActivityRunner:
             return
         if self.stopping:
             return
-        now_us = self._clock.now_us()
         context = ActivityContext(
             workflow_id=summary.id,
             workflow_name=summary.name,
@@ -239,7 +236,8 @@ class ActivityRunner:
         attempt.running = True
         self._limits.add(attempt, attempt.timeout_us)
         if attempt.definition.is_async:
-            attempt.task = asyncio.Task(self._run_async(attempt), loop=self._loop)
+            # Named, because it helps who looks at the loop's tasks; and counting up a name costs more than giving one.
+            attempt.task = asyncio.Task(self._run_async(attempt), loop=self._loop, name=attempt.definition.name)
         else:
             attempt.task = self._threads.submit(partial(_call, attempt))
             attempt.task.add_done_callback(partial(self._thread_done, attempt))

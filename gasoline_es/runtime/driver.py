@@ -49,7 +49,7 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(clock, max_concurrency, self._activity_finished)
+        self.runner = ActivityRunner(max_concurrency, self._activity_finished)
         self.timers = Timers(clock, self._due)
         self.stopping = False
         self._clock = clock
@@ -80,32 +80,32 @@ class Driver:
         if run is None and status == "sleeping" and self._sleeps_on(live):
             self._rest(partition, live)
             return
-        seq, mark = state.summary.seq, partition.mark()
+        seq, now_us = state.summary.seq, self._clock.now_us()
         if live.idle:
             self._idle.pop(live, None)
             live.idle = False
         try:
             if run is None:
-                run = self._start(partition, live)
+                run = self._start(partition, live, now_us)
             else:
-                run.advance(self._clock.now_us())
+                run.advance(now_us)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
             _log.exception("the engine stumbled over workflow %s", live.id)
-            self._end(partition, live, Died(error_info(error), code_at_fault=True), seq, mark)
+            self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
             return
         if end is not None:
-            self._end(partition, live, end, seq, mark)
+            self._end(partition, live, end, seq)
         elif state.summary.seq != seq:
             live.blocked_on = state.summary.seq
         else:
-            self._arrange(partition, live, run)
+            self._arrange(partition, live, run, now_us)
 
-    def _end(self, partition: Partition, live: Live, end: Returned | Died, seq: int, mark: tuple[int, int]) -> None:
-        """Record how a turn ended that began at ``seq`` and ``mark``."""
+    def _end(self, partition: Partition, live: Live, end: Returned | Died, seq: int) -> None:
+        """Record how a turn ended that began at ``seq``."""
         if isinstance(end, Died) and end.code_at_fault and live.state.summary.seq != seq:
             # What the turn recorded before it met the mistake must not stand in the mended code's way.
-            partition.undo(live, mark)
+            partition.undo(live, seq)
         self._finish(partition, live, end)
 
     def wake(self, partition: Partition, workflow_ids: Iterable[str]) -> None:
@@ -128,7 +128,7 @@ class Driver:
             _log.warning("workflows %r wait: this worker has not registered that name", name)
         return False
 
-    def _start(self, partition: Partition, live: Live) -> Run:
+    def _start(self, partition: Partition, live: Live, now_us: int) -> Run:
         definition: Workflow[Any, Any] = self.registry[live.state.summary.name]
 
         def record(data: ev.EventData) -> None:
@@ -146,7 +146,7 @@ class Driver:
             )
             run.end = Died(error_info(misfit))
             return run
-        run.start(lambda: definition.fn(WorkflowContext(run), given), self._clock.now_us())
+        run.start(lambda: definition.fn(WorkflowContext(run), given), now_us)
         return run
 
     def _finish(self, partition: Partition, live: Live, end: Returned | Died) -> None:
@@ -178,14 +178,14 @@ class Driver:
         live.blocked_on = state.summary.seq
         live.drop_run()
 
-    def _arrange(self, partition: Partition, live: Live, run: Run) -> None:
+    def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """Nothing more can be decided now: start the activity, or wait for a time or a signal."""
         wait = run.wait
         match wait:
             case WaitActivity():
                 not_before_us = wait.not_before_us
-                if not_before_us is None or self._clock.now_us() >= not_before_us:
-                    self._start_activity(partition, live, wait)
+                if not_before_us is None or now_us >= not_before_us:
+                    self._start_activity(partition, live, wait, now_us)
                     return
                 self.timers.arm(live.id, not_before_us)
             case WaitSleep():
@@ -231,7 +231,7 @@ class Driver:
 
     # --- activities ---------------------------------------------------------------------------------------------------
 
-    def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity) -> None:
+    def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity, now_us: int) -> None:
         definition = wait.step.plan.definition
         if definition not in self._met:
             try:
@@ -241,7 +241,7 @@ class Driver:
                 return
             self._met.add(definition)
         state = live.state
-        self.runner.start((partition, live), state.summary, state.document, wait)
+        self.runner.start((partition, live), state.summary, state.document, wait, now_us)
 
     def _activity_finished(self, attempt: Attempt) -> None:
         """Record the outcome of an attempt. The runner keeps it until it is durable."""

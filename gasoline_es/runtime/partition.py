@@ -156,15 +156,13 @@ class Partition:
         if not self._asked:
             self._ask()
 
-    def mark(self) -> tuple[int, int]:
-        """Return a mark to go back to with :meth:`undo`, before anything else is decided in this partition."""
-        return len(self._open.records), len(self._open.events)
-
-    def undo(self, live: Live, mark: tuple[int, int]) -> None:
-        """Take back what was decided since the mark, all of it about this workflow; none of it was appended."""
-        records, events = mark
-        assert all(other is live for other, _, _, _ in self._open.events[events:])
-        del self._open.records[records:], self._open.events[events:]
+    def undo(self, live: Live, seq: int) -> None:
+        """Take back a workflow's events after ``seq``: the last decisions of this partition, and steps of the body only."""
+        count = live.state.summary.seq - seq
+        records, events = self._open.records, self._open.events
+        assert all(other is live for other, _, _, _ in events[-count:])
+        assert all(record.topic == self._topics.events for record in records[-count:])
+        del records[-count:], events[-count:]
         state = fold(live.id, self._log, self._topics.events, self.index, self.views)
         for batch in (self._in_flight, self._open):
             for other, seq, time_us, data in batch.events if batch is not None else ():
