@@ -127,7 +127,7 @@ class WorkflowContext(Listening):
         frame = frame_at(1)
         step = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded)
         self._run.made(step)
-        return cast(Step[Any], step)
+        return cast("Step[Any]", step)
 
     def sleep(self, seconds: Seconds, /) -> Step[None]:
         """Sleep for a time (seconds or a timedelta), however often the process dies meanwhile.

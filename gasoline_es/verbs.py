@@ -63,7 +63,7 @@ class Verbs:
 
     def _made(self, step: steps.Step) -> Step[Any]:
         self._run.made(step)
-        return cast(Step[Any], step)
+        return cast("Step[Any]", step)
 
     def _refused(self, error: GasolineError) -> GasolineError:
         """Give the error to raise, after the run was told.
