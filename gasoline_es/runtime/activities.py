@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,40 +19,38 @@ from gasoline_es.core.decide import AttemptFailed
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import error_info
-from gasoline_es.core.state import Summary
 from gasoline_es.core.values import codec_for
 from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, NotRetryable, NotSerializable, RecordTooLarge
+from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.threads import DaemonThreads
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, Location]
-"""Names an attempt's place: workflow id and location."""
+Outcome = bytes | AttemptFailed
+"""The output as JSON, or how the attempt failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """``output`` as JSON; ``document`` the workflow's new state, where the attempt changed it."""
-
-    output: bytes
-    document: bytes | None
-
-
-Outcome = Succeeded | AttemptFailed
+def key_of(workflow_id: str, location: Location) -> str:
+    """Name an attempt's place: what its idempotency key is, too."""
+    return f"{workflow_id}:{format_location(location)}"
 
 
 class Attempt:
-    """One attempt of one activity, from its start until its outcome is durable."""
+    """One attempt of one activity, from its start until its outcome is durable.
+
+    ``live`` is the workflow in memory, by which whoever records the outcome finds its way back. ``document`` is the
+    workflow's new state, where a successful attempt changed it.
+    """
 
     __slots__ = (
         "context",
         "definition",
-        "input",
+        "document",
         "key",
+        "live",
         "number",
         "outcome",
-        "owner",
         "running",
         "started_us",
         "task",
@@ -61,21 +58,20 @@ class Attempt:
         "wait",
     )
 
-    def __init__(self, owner: object, key: Key, wait: WaitActivity, context: ActivityContext, started_us: int) -> None:
-        step = wait.step
-        self.owner = owner
-        """What ``start`` was given with it: whoever records the outcome finds its way back by it."""
+    def __init__(self, live: Live, key: str, wait: WaitActivity, context: ActivityContext, started_us: int) -> None:
+        plan = wait.step.plan
+        self.live = live
         self.key = key
         self.wait = wait
         self.number = wait.attempt
-        self.definition: Activity[Any, Any] = step.plan.definition
-        self.input = step.input
-        self.timeout_us = step.plan.timeout_us
+        self.definition: Activity[Any, Any] = plan.definition
+        self.timeout_us = plan.timeout_us
         self.context = context
         self.started_us = started_us
         self.task: asyncio.Future[Any] | None = None
         self.running = False
         self.outcome: Outcome | None = None
+        self.document: bytes | None = None
 
 
 class TimeLimits:
@@ -133,7 +129,7 @@ class ActivityRunner:
     def __init__(self, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
         self._max = max_concurrency
         self._finished = finished
-        self._attempts: dict[Key, Attempt] = {}
+        self._attempts: dict[str, Attempt] = {}
         self._waiting: deque[Attempt] = deque()
         self._running = 0
         self._threads = DaemonThreads()
@@ -148,15 +144,14 @@ class ActivityRunner:
         """How many attempts run right now."""
         return self._running
 
-    def start(self, owner: object, summary: Summary, document: bytes, wait: WaitActivity, now_us: int) -> None:
-        """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead.
-
-        ``owner`` is kept as the attempt's ``owner``.
-        """
-        key = (summary.id, wait.location)
+    def start(self, live: Live, wait: WaitActivity, now_us: int) -> None:
+        """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
+        state, summary = live.state, live.state.summary
+        location = format_location(wait.location)
+        key = f"{summary.id}:{location}"
         known = self._attempts.get(key)
         if known is not None and known.number == wait.attempt:
-            known.owner, known.wait = owner, wait
+            known.live, known.wait = live, wait
             if known.outcome is not None:
                 self._finished(known)
             return
@@ -170,16 +165,16 @@ class ActivityRunner:
             attempt=wait.attempt,
             first_attempt_us=wait.first_started_us or now_us,
             attempt_us=now_us,
-            location=format_location(wait.location),
-            state_json=document,
+            location=location,
+            state_json=state.document,
         )
-        attempt = self._attempts[key] = Attempt(owner, key, wait, context, now_us)
+        attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self._running < self._max:
             self._launch(attempt)
         else:
             self._waiting.append(attempt)
 
-    def holds(self, key: Key) -> bool:
+    def holds(self, key: str) -> bool:
         """Whether an attempt runs there, or its outcome is not durable yet."""
         return key in self._attempts
 
@@ -198,9 +193,9 @@ class ActivityRunner:
     def abandon(self, wanted: Callable[[str], bool]) -> None:
         """Give up the attempts of workflows that this process no longer owns."""
         # The waiting ones first: what ends makes room, and they must not be the ones to take it.
-        self._waiting = deque(attempt for attempt in self._waiting if wanted(attempt.key[0]))
+        self._waiting = deque(attempt for attempt in self._waiting if wanted(attempt.live.id))
         for attempt in list(self._attempts.values()):
-            if not wanted(attempt.key[0]):
+            if not wanted(attempt.live.id):
                 self.forget(attempt)
                 if attempt.outcome is None:
                     self._give_up(attempt)
@@ -245,8 +240,9 @@ class ActivityRunner:
     async def _run_async(self, attempt: Attempt) -> None:
         try:
             definition = attempt.definition
-            value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.input))
-            outcome: Outcome = _succeeded(attempt, value)
+            value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
+            outcome: Outcome = definition.output_codec.encode(value, "output")
+            attempt.document = attempt.context.changed_state()
         except asyncio.CancelledError as error:
             if attempt.outcome is not None or self._attempts.get(attempt.key) is not attempt:
                 raise  # timed out or given up: somebody has decided already
@@ -304,15 +300,12 @@ def _call(attempt: Attempt) -> Outcome:
     """Run a ``def`` activity, in its thread."""
     definition = attempt.definition
     try:
-        value = definition.fn(attempt.context, definition.input_codec.decode(attempt.input))
-        return _succeeded(attempt, value)
+        value = definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
+        output = definition.output_codec.encode(value, "output")
+        attempt.document = attempt.context.changed_state()
+        return output
     except BaseException as error:
         return _failed(error)
-
-
-def _succeeded(attempt: Attempt, value: Any) -> Succeeded:
-    output = attempt.definition.output_codec.encode(value, "output")
-    return Succeeded(output, attempt.context.changed_state())
 
 
 def _failed(error: BaseException) -> AttemptFailed:

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gasoline_es.core.events import EventData, WorkflowDispatched
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import NewRecord
 from gasoline_es.runtime.live import Live
 
+if TYPE_CHECKING:
+    from gasoline_es.runtime.activities import Attempt
+
 Done = Callable[[LogError | None], None]
 """Called once: with None when durable, else with the error."""
 
 
 class Batch:
-    """The records of one section in the making. ``events`` are those of the events topic, in order of their records.
+    """The records of one section in the making.
 
-    ``attempts`` are what the driver hears of again once their outcomes are durable.
+    ``lives``, ``facts`` and ``times`` tell of the events among them, in their order: whose each is, what, and when. (Three
+    lists, because a tuple for every event would be one more object for the garbage collector to follow.) ``attempts``
+    are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("_dispatched", "attempts", "done", "events", "records")
+    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "records", "times")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
-        self.events: list[tuple[Live, int, int, EventData]] = []
+        self.lives: list[Live] = []
+        self.facts: list[EventData] = []
+        self.times: list[int] = []
         self.done: list[Done] = []
-        self.attempts: list[object] = []
+        self.attempts: list[Attempt] = []
         self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}
         """Those of the events that dispatch, by name and by each of their tags: a thousand may be on their way at once."""
 

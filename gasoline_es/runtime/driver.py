@@ -24,7 +24,7 @@ from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
-from gasoline_es.runtime.activities import ActivityRunner, Attempt, Succeeded
+from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.timers import Timers
@@ -222,7 +222,7 @@ class Driver:
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
-        if run is not None and isinstance(run.wait, WaitActivity) and self.runner.holds((live.id, run.wait.location)):
+        if run is not None and isinstance(run.wait, WaitActivity) and self.runner.holds(key_of(live.id, run.wait.location)):
             return  # its result is still to be recorded
         if live.settled:
             self._idle.pop(live, None)
@@ -240,14 +240,12 @@ class Driver:
                 self._finish(partition, live, Died(error_info(error)))
                 return
             self._met.add(definition)
-        state = live.state
-        self.runner.start((partition, live), state.summary, state.document, wait, now_us)
+        self.runner.start(live, wait, now_us)
 
     def _activity_finished(self, attempt: Attempt) -> None:
         """Record the outcome of an attempt. The runner keeps it until it is durable."""
-        owner: Any = attempt.owner
-        partition: Partition = owner[0]
-        live: Live = owner[1]
+        live = attempt.live
+        partition = live.partition
         if live.run is None or partition.lost:
             return  # rolled back or lost meanwhile: the next turn asks the runner again
         try:
@@ -259,15 +257,13 @@ class Driver:
     def _record_outcome(self, partition: Partition, live: Live, attempt: Attempt) -> None:
         outcome = attempt.outcome
         assert outcome is not None
-        if isinstance(outcome, Succeeded):
+        if isinstance(outcome, bytes):
             try:
-                partition.record(
-                    live, activity_completed(attempt.wait, attempt.started_us, outcome.output, outcome.document)
-                )
+                partition.record(live, activity_completed(attempt.wait, attempt.started_us, outcome, attempt.document))
             except RecordTooLarge as error:
                 outcome = AttemptFailed(error_info(error), final=True)
         if isinstance(outcome, AttemptFailed):
-            room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.input)
+            room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.wait.step.input)
             failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
             jitter = random.random()  # spreads retries, keeps no secret
             now_us = self._clock.now_us()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from gasoline_es.core.codec import Envelope
 from gasoline_es.core.replay import Run
 from gasoline_es.core.state import WorkflowState
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -19,9 +23,10 @@ class Live:
     its way to the log (design §1.1).
     """
 
-    __slots__ = ("blocked_on", "durable_seq", "envelope", "idle", "run", "state", "suspended_at")
+    __slots__ = ("blocked_on", "durable_seq", "envelope", "idle", "partition", "run", "state", "suspended_at")
 
-    def __init__(self, state: WorkflowState, envelope: Envelope) -> None:
+    def __init__(self, partition: Partition, state: WorkflowState, envelope: Envelope) -> None:
+        self.partition = partition
         self.state = state
         self.envelope = envelope
         self.run: Run | None = None

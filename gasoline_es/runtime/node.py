@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
-from gasoline_es.core.events import EventData, WorkflowCompleted, WorkflowFailed
+from gasoline_es.core.events import WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
@@ -318,19 +318,19 @@ class Node:
     def ask_append(self, partition: Partition) -> None:
         self._appender.ask(partition)
 
-    def changed(self, partition: Partition, events: Sequence[tuple[Live, int, int, EventData]]) -> None:
+    def changed(self, batch: Batch) -> None:
         watchers = self._watchers
         if not watchers:
             return
-        for live, _, _, data in events:
+        for live, data in zip(batch.lives, batch.facts, strict=True):
             if isinstance(data, ENDS):
                 for watch in watchers.get(live.id, ()):
                     watch.output = data.output if isinstance(data, WorkflowCompleted) else None
                     watch.changed.set()
 
-    def attempts_durable(self, attempts: list[object]) -> None:
+    def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
-            self.driver.runner.forget_all([attempt for attempt in attempts if isinstance(attempt, Attempt)])
+            self.driver.runner.forget_all(attempts)
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         _log.warning(

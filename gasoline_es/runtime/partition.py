@@ -8,8 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
@@ -38,6 +37,9 @@ from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.topics import Topics
 
+if TYPE_CHECKING:
+    from gasoline_es.runtime.activities import Attempt
+
 _log = logging.getLogger(__name__)
 
 INBOX_POLL_MAX = 1_000
@@ -58,10 +60,10 @@ class Hooks(Protocol):
     def ask_append(self, partition: Partition) -> None:
         """The partition has something to append."""
 
-    def changed(self, partition: Partition, events: Sequence[tuple[Live, int, int, ev.EventData]]) -> None:
-        """These events (workflow, seq, time, fact) are durable and in the views."""
+    def changed(self, batch: Batch) -> None:
+        """The batch's events are durable and in the views."""
 
-    def attempts_durable(self, attempts: list[object]) -> None:
+    def attempts_durable(self, attempts: list[Attempt]) -> None:
         """The outcomes of these attempts are durable."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
@@ -109,7 +111,7 @@ class Partition:
         state = fold(workflow_id, self._log, self._topics.events, self.index, self.views)
         if summary.seq != state.summary.seq:
             raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary}")
-        live = self.lives[workflow_id] = Live(state, self._envelope(state))
+        live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
         return live
 
     def drop(self, live: Live) -> None:
@@ -147,7 +149,9 @@ class Partition:
         state.apply(seq, now_us, data, summary.ray_id, self._worker)
         batch = self._open
         batch.records.append(NewRecord(self._topics.events, self.index, f"{summary.id}/{seq}", value, now_us))
-        batch.events.append((live, seq, now_us, data))
+        batch.lives.append(live)
+        batch.facts.append(data)
+        batch.times.append(now_us)
         kind = type(data)
         if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
             batch.records.append(self._index_record(live, data, now_us))
@@ -159,18 +163,19 @@ class Partition:
     def undo(self, live: Live, seq: int) -> None:
         """Take back a workflow's events after ``seq``: the last decisions of this partition, and steps of the body only."""
         count = live.state.summary.seq - seq
-        records, events = self._open.records, self._open.events
-        assert all(other is live for other, _, _, _ in events[-count:])
-        assert all(record.topic == self._topics.events for record in records[-count:])
-        del records[-count:], events[-count:]
+        batch = self._open
+        assert all(other is live for other in batch.lives[-count:])
+        assert all(record.topic == self._topics.events for record in batch.records[-count:])
+        del batch.records[-count:], batch.lives[-count:], batch.facts[-count:], batch.times[-count:]
         state = fold(live.id, self._log, self._topics.events, self.index, self.views)
-        for batch in (self._in_flight, self._open):
-            for other, seq, time_us, data in batch.events if batch is not None else ():
-                if other is live:
-                    state.apply(seq, time_us, data, state.summary.ray_id, self._worker)
+        for kept in (self._in_flight, batch):
+            if kept is not None:
+                for other, data, time_us in zip(kept.lives, kept.facts, kept.times, strict=True):
+                    if other is live:
+                        state.apply(state.summary.seq + 1, time_us, data, state.summary.ray_id, self._worker)
         live.state = state
 
-    def recorded(self, attempt: object) -> None:
+    def recorded(self, attempt: Attempt) -> None:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
 
@@ -218,7 +223,7 @@ class Partition:
     def _new(self, command: Dispatch) -> Live:
         state = WorkflowState(command.workflow_id)
         state.summary.name, state.summary.ray_id = command.name, command.ray_id or command.workflow_id
-        live = self.lives[command.workflow_id] = Live(state, self._envelope(state))
+        live = self.lives[command.workflow_id] = Live(self, state, self._envelope(state))
         return live
 
     def _find_unique(self, command: Dispatch) -> str | None:
@@ -327,25 +332,25 @@ class Partition:
             self._roll_back(batch, outcome)
 
     def _durable(self, batch: Batch, outcome: Appended) -> None:
-        events = batch.events
-        if events:
+        lives = batch.lives
+        if lives:
             offset: int = outcome.offsets[self._topics.events]
             place, apply, worker = outcome.place, self.views.apply, self._worker
-            for live, seq, time_us, data in events:
+            for live, data, time_us in zip(lives, batch.facts, batch.times, strict=True):
                 summary = live.state.summary
+                live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
-                live.durable_seq = seq
                 offset += 1
         for done in batch.done:
             done(None)
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
-        if events:
-            self._hooks.changed(self, events)
+        if lives:
+            self._hooks.changed(batch)
             if self.lost:
                 return  # let go of while this append was under way: it counts, but nothing goes on here
             turn = self._hooks.turn
-            for live in dict.fromkeys([live for live, _, _, _ in events]):
+            for live in dict.fromkeys(lives):
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
                     live.blocked_on = None
                 turn(self, live)
@@ -354,7 +359,7 @@ class Partition:
         """None of it happened: forget every decision since the last good append, and read again what others sent."""
         batches = (batch, self._open)
         self._open = Batch()
-        touched = {live.id: live for failed in batches for live, _, _, _ in failed.events}
+        touched = {live.id: live for failed in batches for live in failed.lives}
         for live in touched.values():
             live.drop_run()
             self.lives.pop(live.id, None)
