@@ -222,7 +222,11 @@ class Driver:
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
-        if run is not None and isinstance(run.wait, WaitActivity) and self.runner.holds(key_of(live.id, run.wait.location)):
+        if (
+            run is not None
+            and isinstance(run.wait, WaitActivity)
+            and self.runner.holds(key_of(live.id, run.wait.location))
+        ):
             return  # its result is still to be recorded
         if live.settled:
             self._idle.pop(live, None)
@@ -248,30 +252,34 @@ class Driver:
         partition = live.partition
         if live.run is None or partition.lost:
             return  # rolled back or lost meanwhile: the next turn asks the runner again
+        outcome = attempt.outcome
         try:
-            self._record_outcome(partition, live, attempt)
+            if isinstance(outcome, bytes):
+                outcome = self._record_output(partition, live, attempt, outcome)
+            if outcome is not None:
+                self._record_failure(partition, live, attempt, outcome)
+            live.blocked_on = live.state.summary.seq
+            partition.recorded(attempt)
         except Exception as error:
             # The event loop calls this: an error must not be lost in a log line while the workflow stands still.
             self._home.broke(error)
 
-    def _record_outcome(self, partition: Partition, live: Live, attempt: Attempt) -> None:
-        outcome = attempt.outcome
-        assert outcome is not None
-        if isinstance(outcome, bytes):
-            try:
-                partition.record(live, activity_completed(attempt.wait, attempt.started_us, outcome, attempt.document))
-            except RecordTooLarge as error:
-                outcome = AttemptFailed(error_info(error), final=True)
-        if isinstance(outcome, AttemptFailed):
-            room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.wait.step.input)
-            failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
-            jitter = random.random()  # spreads retries, keeps no secret
-            now_us = self._clock.now_us()
-            failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)
-            partition.record(live, failed)
-            self._tell(live, failed, now_us)
-        live.blocked_on = live.state.summary.seq
-        partition.recorded(attempt)
+    def _record_output(self, partition: Partition, live: Live, attempt: Attempt, output: bytes) -> AttemptFailed | None:
+        """Record that an attempt succeeded; or say how it failed after all, if what it gave is too large."""
+        try:
+            partition.record(live, activity_completed(attempt.wait, attempt.started_us, output, attempt.document))
+        except RecordTooLarge as error:
+            return AttemptFailed(error_info(error), final=True)
+        return None
+
+    def _record_failure(self, partition: Partition, live: Live, attempt: Attempt, outcome: AttemptFailed) -> None:
+        room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.wait.step.input)
+        failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
+        jitter = random.random()  # spreads retries, keeps no secret
+        now_us = self._clock.now_us()
+        failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)
+        partition.record(live, failed)
+        self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
