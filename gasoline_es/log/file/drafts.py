@@ -25,6 +25,8 @@ class Draft:
     lines: list[bytes] = field(default_factory=list[bytes])
     firsts: dict[str, int] = field(default_factory=dict[str, int])
     ends: dict[str, int] = field(default_factory=dict[str, int])
+    size: int = 0
+    """How many bytes its record lines take, with their line feeds."""
 
 
 def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes, str]:
@@ -59,14 +61,13 @@ def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
             draft.ends[topic] = first + len(records)
         _encode_records(topic, partition, first, records, lines)
         groups.append(f"[{encode_basestring(topic)},{partition},{'null' if first is None else first},{len(records)}]")
-    header = f'{{"partition":{draft.partition},"epoch":{"null" if draft.epoch is None else draft.epoch}'
-    if draft.begin is not None:
-        header += f',"begin":{encode_begin(draft.begin)}'
-    if draft.release:
-        header += ',"release":true'
-    size = sum(map(len, lines)) + len(lines)
-    header += f',"records":[{",".join(groups)}],"bytes":{size},"sha256":"{lines_digest(lines)}"}}'
-    draft.header = header.encode()
+    draft.size = sum(map(len, lines)) + len(lines)
+    begin = "" if draft.begin is None else f',"begin":{encode_begin(draft.begin)}'
+    release = ',"release":true' if draft.release else ""
+    draft.header = (
+        f'{{"partition":{draft.partition},"epoch":{"null" if draft.epoch is None else draft.epoch}{begin}{release}'
+        f',"records":[{",".join(groups)}],"bytes":{draft.size},"sha256":"{lines_digest(lines)}"}}'
+    ).encode()
 
 
 def single_writer(topic: str, partition: int, draft: Draft, namespace: str) -> bool:
@@ -90,31 +91,26 @@ def _encode_records(
     topic: str, partition: int, first: int | None, records: Sequence[NewRecord], lines: list[bytes]
 ) -> None:
     prefix = record_prefix(topic, partition)
-    null = prefix + b"null"
-    for index, record in enumerate(records):
-        value = record.value
+    offset = "null"
+    for index, (_, _, key, value, time_us, headers) in enumerate(records):
         if value is None:
             value = b"null"
         elif b"\n" in value:
-            raise ValueError(f"the value of record {record.key!r} for topic {topic!r} has a line feed")
-        headers = b""
-        if record.headers:
-            text = json.dumps(dict(record.headers), ensure_ascii=False, separators=(",", ":"))
-            headers = b',"headers":%b' % text.encode()
-        line = b'%b,"key":%b,"time":%d%b,"value":%b}' % (
-            null if first is None else b"%b%d" % (prefix, first + index),
-            encode_basestring(record.key).encode(),
-            record.time_us,
-            headers,
-            value,
-        )
+            raise ValueError(f"the value of record {key!r} for topic {topic!r} has a line feed")
+        if first is not None:
+            offset = str(first + index)
+        more = ""
+        if headers:
+            more = f',"headers":{json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))}'
+        middle = f'{offset},"key":{encode_basestring(key)},"time":{time_us}{more},"value":'
+        line = b"".join((prefix, middle.encode(), value, b"}"))
         if len(line) > RECORD_BYTES_MAX:
             raise RecordTooLarge(
-                f"a record for topic {topic!r}, key {record.key!r}, takes {len(line)} bytes; "
+                f"a record for topic {topic!r}, key {key!r}, takes {len(line)} bytes; "
                 f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
                 topic=topic,
                 partition=partition,
-                key=record.key,
+                key=key,
                 bytes=len(line),
             )
         lines.append(line)
