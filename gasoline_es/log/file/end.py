@@ -32,10 +32,8 @@ class PublishedEnd(NamedTuple):
 
 def encode_end(end: PublishedEnd) -> bytes:
     """Return the file's bytes."""
-    core = (
-        f'{{"segment":{end.segment},"writer":"{end.writer}","batch":{end.batch},"position":{end.position}'
-        f',"state":"{end.state}"'
-    ).encode()
+    segment, writer, batch, position, state = end
+    core = f'{{"segment":{segment},"writer":"{writer}","batch":{batch},"position":{position},"state":"{state}"'.encode()
     line = b'%b,"check":"%b"}' % (core, sha256(core).hexdigest()[:16].encode())
     assert len(line) < END_BYTES, "an incarnation's name has grown beyond the published end's fixed size"
     return line.ljust(END_BYTES - 1) + b"\n"

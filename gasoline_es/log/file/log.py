@@ -263,9 +263,7 @@ class FileLog(Log):
         self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
         if draft.release:
             del self._owned[draft.partition]
-        assert self._writer is not None
-        firsts = {topic: Offset(first) for topic, first in draft.firsts.items()}
-        return Appended(firsts, pack_place(place.segment, position))
+        return Appended(draft.firsts, pack_place(place.segment, position))
 
     def _unwritten(self, draft: Draft) -> Outcome | None:
         """Return the outcome of a section of which nothing is to be written, or None."""
