@@ -397,9 +397,9 @@ class FileLog(Log):
         self._readable()
         await self._follower.changed()
 
-    def _is_own_file(self, path: str) -> bool:
-        stem = os.path.basename(path).partition(".")[0]
-        return self._writer is not None and stem.isdigit() and "/segments/" in path and int(stem) in self._writer.ends
+    def _is_own_file(self, name: str) -> bool:
+        stem = name.partition(".")[0]
+        return self._writer is not None and stem.isdigit() and int(stem) in self._writer.ends
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
