@@ -67,13 +67,13 @@ class Follower:
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._changes = Inotify()
         self._changes.watch(self._segments)
-        self._watch_epochs()
+        self._watch_epochs(self._epochs)
         loop.add_reader(self._changes.fd, self._read)
 
-    def _watch_epochs(self) -> None:
-        """Watch every directory of epochs: before it is listed, so that what is made in it meanwhile is not missed."""
+    def _watch_epochs(self, top: str) -> None:
+        """Watch a directory of epochs and those in it: each before it is listed, so that nothing is made unseen."""
         assert self._changes is not None
-        directories = [self._epochs]
+        directories = [top]
         for directory in directories:
             self._changes.watch(directory)
             with os.scandir(directory) as entries:
@@ -84,10 +84,12 @@ class Follower:
         news = False
         try:
             for directory, name, is_directory in self._changes.changes():
-                if is_directory:
-                    self._watch_epochs()  # of a new namespace or partition
+                if not name:
+                    self._watch_epochs(self._epochs)  # changes were lost: directories may be among them
+                elif is_directory and directory != self._segments:
+                    self._watch_epochs(f"{directory}/{name}")  # of a new namespace or partition
                 if directory != self._segments:
-                    news = True  # an epoch, or changes that were lost
+                    news = True
                 elif name.endswith(".end") and not news:
                     news = not self._own(name)
         except OSError as error:
