@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from gasoline_es.log.file.inotify import Inotify
+from gasoline_es.log.file.inotify import Change, Inotify
 
 _PROBE_S: Final = 0.5
+_NO_NEWS_MAX: Final = 64
 
 
 class Follower:
@@ -32,6 +33,8 @@ class Follower:
         self._closed = False
         self._error: OSError | None = None
         self._changes: Inotify | None = None
+        self._no_news: set[bytes] = set()
+        """What was read and was of this handle's own files alone: every append of its own brings the same bytes again."""
 
     async def changed(self) -> None:
         """Return once something may have changed since the last call returned. Raises: OSError: it cannot be told."""
@@ -81,22 +84,34 @@ class Follower:
 
     def _read(self) -> None:
         assert self._changes is not None
-        news = False
+        data = self._changes.read()
+        if data in self._no_news:
+            return
         try:
-            for directory, name, is_directory in self._changes.changes():
-                if not name:
-                    self._watch_epochs(self._epochs)  # changes were lost: directories may be among them
-                elif is_directory and directory != self._segments:
-                    self._watch_epochs(f"{directory}/{name}")  # of a new namespace or partition
-                if directory != self._segments:
-                    news = True
-                elif name.endswith(".end") and not news:
-                    news = not self._own(name)
+            news = self._look(self._changes.changes(data))
         except OSError as error:
             self._error = error  # from here on changes would be missed
             news = True
         if news:
             self._wake()
+        else:
+            if len(self._no_news) >= _NO_NEWS_MAX:
+                self._no_news.clear()
+            self._no_news.add(data)
+
+    def _look(self, changes: Iterable[Change]) -> bool:
+        """Return whether any of the changes is news, after watching what directories are new."""
+        news = False
+        for directory, name, is_directory in changes:
+            if not name:
+                self._watch_epochs(self._epochs)  # changes were lost: directories may be among them
+            elif is_directory and directory != self._segments:
+                self._watch_epochs(f"{directory}/{name}")  # of a new namespace or partition
+            if directory != self._segments:
+                news = True
+            elif name.endswith(".end") and not news:
+                news = not self._own(name)
+        return news
 
     def close(self) -> None:
         """Stop following and wake the waiter. Idempotent."""

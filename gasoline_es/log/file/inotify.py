@@ -19,7 +19,7 @@ _OVERFLOW: Final = 0x4000
 _ONLY_DIRECTORIES: Final = 0x0100_0000
 _IS_DIRECTORY: Final = 0x4000_0000
 _HEADER: Final = struct.Struct("iIII")
-_READ_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 4096
 
 
 class Change(NamedTuple):
@@ -47,12 +47,18 @@ class Inotify:
         found = self._libc.inotify_add_watch(self.fd, os.fsencode(directory), mask)
         self._directories[self._checked(found, directory)] = directory
 
-    def changes(self) -> Iterator[Change]:
-        """Yield what was made, written to or renamed since the last call."""
+    def read(self) -> bytes:
+        """Return some of what happened since the last call, for :meth:`changes` to read; empty: nothing did.
+
+        The same happening twice gives the same bytes, so that what they mean can be remembered.
+        """
         try:
-            data = os.read(self.fd, _READ_BYTES)
+            return os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
-            return
+            return b""
+
+    def changes(self, data: bytes) -> Iterator[Change]:
+        """Yield what was made, written to or renamed."""
         at = 0
         while at < len(data):
             number, mask, _, size = _HEADER.unpack_from(data, at)
