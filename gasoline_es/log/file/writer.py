@@ -99,7 +99,11 @@ class SegmentWriter:
         self.last_position = len(active.header) if first else position
 
     def _measured(self, sync_s: float) -> None:
-        self.sync_s = sync_s if self.sync_s == 0.0 else 0.8 * self.sync_s + 0.2 * sync_s
+        if self.sync_s == 0.0:
+            self.sync_s = sync_s
+        else:
+            # One sync in a hundred takes ten times as long, which says nothing about the next; several in a row do.
+            self.sync_s = 0.8 * self.sync_s + 0.2 * min(sync_s, 4 * self.sync_s)
 
     def _segment(self, drafts: Sequence[Draft]) -> _Active:
         active = self._active
