@@ -41,7 +41,7 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.runtime.calls import Calls
-from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.node import Node, Watch
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, fold, history, too_large
 from gasoline_es.signals import Signal, signal_codec
 
@@ -400,29 +400,36 @@ class Client:
     async def _output(self, workflow_id: str, name: str, timeout: float | timedelta | None) -> bytes:
         self._outside("output")
         limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
-        node, index = self._node, self._index(workflow_id)
-        limit = asyncio.timeout(limit_s)
-        watch = node.watch(workflow_id)
+        index = self._index(workflow_id)
+        watch = self._node.watch(workflow_id)
         try:
-            async with limit:
-                while True:
-                    watch.changed.clear()
-                    node.check()
-                    if watch.output is not None:
-                        return watch.output
-                    summary = await self._summary(index, workflow_id)
-                    _check_its_name(workflow_id, name, summary.name)
-                    if summary.status == "complete":
-                        return await self._recorded_output(index, workflow_id)
-                    if summary.status in ("dead", "unreadable"):
-                        raise _failed(summary)
-                    await watch.changed.wait()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimeoutError(await self._why_not_yet(index, workflow_id, limit_s or 0.0)) from None
+            if limit_s is None:
+                return await self._ended(index, workflow_id, name, watch)
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    return await self._ended(index, workflow_id, name, watch)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(await self._why_not_yet(index, workflow_id, limit_s)) from None
         finally:
-            node.unwatch(workflow_id, watch)
+            self._node.unwatch(workflow_id, watch)
+
+    async def _ended(self, index: int, workflow_id: str, name: str, watch: Watch) -> bytes:
+        """Wait until the workflow has completed; return its output. Raises: as ``output``, but for the time."""
+        while True:
+            watch.changed.clear()
+            self._node.check()
+            if watch.output is not None:
+                return watch.output
+            summary = await self._summary(index, workflow_id)
+            _check_its_name(workflow_id, name, summary.name)
+            if summary.status == "complete":
+                return await self._recorded_output(index, workflow_id)
+            if summary.status in ("dead", "unreadable"):
+                raise _failed(summary)
+            await watch.changed.wait()
 
     async def _why_not_yet(self, index: int, workflow_id: str, limit_s: float) -> str:
         summary = await self._summary(index, workflow_id)
@@ -589,7 +596,7 @@ def _since_us(since: datetime) -> int:
 
 def _check_size(what: str, *parts: bytes) -> None:
     """Refuse at the call what could not be recorded. Raises: RecordTooLarge."""
-    size = sum(len(part) for part in parts)
+    size = sum(map(len, parts))
     if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
         raise too_large(what, size)
 

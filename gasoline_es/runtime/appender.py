@@ -34,7 +34,8 @@ class Appender:
         self._log = log
         self._failed = failed
         self._dirty: dict[Source, None] = {}
-        self._wake = asyncio.Event()
+        self._idle: asyncio.Future[None] | None = None
+        """While nothing is to be appended: set by the first who asks. A bare future, because each append waits for one."""
         self._task: asyncio.Task[None] | None = None
         self._begun = 0
         """How many appends have begun; all but the last have ended, and that one too if ``_ended`` says so."""
@@ -47,7 +48,11 @@ class Appender:
     def ask(self, source: Source) -> None:
         """See that the source's section is in the next append."""
         self._dirty[source] = None
-        self._wake.set()
+        idle = self._idle
+        if idle is not None:
+            self._idle = None
+            if not idle.done():
+                idle.set_result(None)
 
     async def flush(self) -> None:
         """Wait until what is to be appended now has been, or has failed; not for what comes up meanwhile."""
@@ -69,18 +74,24 @@ class Appender:
         self._task = None
 
     async def _run(self) -> None:
+        create_future = asyncio.get_running_loop().create_future
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            if not self._dirty:
+                self._idle = create_future()
+                await self._idle
+            self._begun += 1
             try:
-                while self._dirty:
-                    await self._append_once()
+                await self._append_dirty()
             except Exception as error:
                 # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
                 _log.exception("the appender broke")
                 self._failed(LogFailed(f"the appender broke: {error!r}"))
                 self._wake_flushing(everybody=True)
                 return
+            finally:
+                self._ended = self._begun
+                if self._flushing:
+                    self._wake_flushing()
 
     def _wake_flushing(self, everybody: bool = False) -> None:
         waiting, self._flushing = self._flushing, []
@@ -89,14 +100,6 @@ class Appender:
                 self._flushing.append((last, future))
             elif not future.done():
                 future.set_result(None)
-
-    async def _append_once(self) -> None:
-        self._begun += 1
-        try:
-            await self._append_dirty()
-        finally:
-            self._ended = self._begun
-            self._wake_flushing()
 
     async def _append_dirty(self) -> None:
         dirty, self._dirty = self._dirty, {}

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import WorkflowCompleted, WorkflowFailed
-from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Section
@@ -271,7 +271,7 @@ class Node:
         What this process decides sets it directly; for a partition that somebody else owns, every change of the log does.
         """
         watch = Watch()
-        self._watchers.setdefault(check_workflow_id(workflow_id), set()).add(watch)
+        self._watchers.setdefault(workflow_id, set()).add(watch)
         return watch
 
     def unwatch(self, workflow_id: str, watch: Watch) -> None:
@@ -323,7 +323,7 @@ class Node:
         if not watchers:
             return
         for live, data in zip(batch.lives, batch.facts, strict=True):
-            if isinstance(data, ENDS):
+            if type(data) in ENDS:
                 for watch in watchers.get(live.id, ()):
                     watch.output = data.output if isinstance(data, WorkflowCompleted) else None
                     watch.changed.set()

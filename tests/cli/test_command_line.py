@@ -231,7 +231,7 @@ async def test_everything_works_beside_a_running_worker(tmp_path: Path) -> None:
     ("args", "absent"),
     [
         (["--help"], ["rich", "orjson", "pydantic", "pydantic_core", "asyncio", "gasoline_es.core", "gasoline_es.log"]),
-        (["log", "dump", "--topic", "events"], ["rich", "gasoline_es.engine", "gasoline_es.runtime", "watchfiles"]),
+        (["log", "dump", "--topic", "events"], ["rich", "gasoline_es.engine", "gasoline_es.runtime"]),
         (["workflow", "list", "--text"], ["gasoline_es.engine", "gasoline_es.client", "gasoline_es.definitions"]),
     ],
 )

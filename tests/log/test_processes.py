@@ -241,7 +241,7 @@ def test_a_forked_child_may_not_use_the_handle_and_does_not_cost_the_parent_its_
 _LIGHT = """
 import sys
 import gasoline_es.log
-heavy = [name for name in ("watchfiles", "portalocker", "pydantic", "asyncio") if name in sys.modules]
+heavy = [name for name in ("portalocker", "pydantic", "asyncio") if name in sys.modules]
 print(heavy)
 """
 

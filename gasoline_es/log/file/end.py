@@ -11,9 +11,8 @@ the bytes before ``,"check":``. A file that fails it promises nothing (filelog.m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from pydantic_core import from_json
 
@@ -21,9 +20,8 @@ END_BYTES: Final = 256
 State = Literal["open", "closed", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedEnd:
-    """How far a segment is published."""
+class PublishedEnd(NamedTuple):
+    """How far a segment is published (a tuple, because one is made for every append)."""
 
     segment: int
     writer: str
@@ -34,13 +32,8 @@ class PublishedEnd:
 
 def encode_end(end: PublishedEnd) -> bytes:
     """Return the file's bytes."""
-    core = b'{"segment":%d,"writer":"%b","batch":%d,"position":%d,"state":"%b"' % (
-        end.segment,
-        end.writer.encode(),
-        end.batch,
-        end.position,
-        end.state.encode(),
-    )
+    segment, writer, batch, position, state = end
+    core = f'{{"segment":{segment},"writer":"{writer}","batch":{batch},"position":{position},"state":"{state}"'.encode()
     line = b'%b,"check":"%b"}' % (core, sha256(core).hexdigest()[:16].encode())
     assert len(line) < END_BYTES, "an incarnation's name has grown beyond the published end's fixed size"
     return line.ljust(END_BYTES - 1) + b"\n"

@@ -1,59 +1,65 @@
 """The follower: waits until something may have been published, by this process or another.
 
-Other processes' publications show as changes of files: published ends and epochs. They are watched by watchfiles, whose wait
-(a 1 ms step) runs in a thread of its own, and only while somebody waits. What this handle publishes is no news to it.
+Other processes' publications show as changes of files: published ends and epochs. The event loop hears of them from the
+kernel, without a thread: one that polled would take the interpreter from whoever runs, a thousand times a second. What
+this handle publishes is no news to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from watchfiles._rust_notify import RustNotify
+import inotify_simple  # pyright: ignore[reportMissingTypeStubs]
 
-_DEBOUNCE_MS: Final = 2
-_STEP_MS: Final = 1
-_LINGER_MS: Final = 100
+_inotify: Final[Any] = inotify_simple  # it has no types
+_flags: Final = _inotify.flags
+_parse: Final[Callable[[bytes], list[tuple[int, int, int, str]]]] = _inotify.parse_events
+_CHANGES: Final[int] = _flags.MODIFY | _flags.MOVED_TO | _flags.CREATE | _flags.ONLYDIR
+_READ_BYTES: Final = 4096
 _PROBE_S: Final = 0.5
+_NO_NEWS_MAX: Final = 64
 
 
 class Follower:
     """Wakes one waiter. Belongs to one event loop."""
 
     def __init__(self, directory: str, own: Callable[[str], bool], lost_owner: Callable[[], bool]) -> None:
-        """``own``: whether a path is one of this handle's own files. ``lost_owner``: whether an owner died or fell silent."""
-        self._directory: Final = directory
+        """``own``: whether a name in ``segments`` is this handle's. ``lost_owner``: whether an owner died or fell silent."""
+        self._segments: Final = f"{directory}/segments"
+        self._epochs: Final = f"{directory}/epochs"
         self._own: Final = own
         self._lost_owner: Final = lost_owner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._dirty = False
         self._closed = False
-        self._watch: RustNotify | None = None
-        self._thread: threading.Thread | None = None
-        self._wanted = threading.Event()
+        self._error: OSError | None = None
+        self._changes: Any = None
+        self._directories: dict[int, str] = {}
+        self._no_news: set[bytes] = set()
+        """What was read and was of this handle's own files alone: every append of its own brings the same bytes again."""
 
     async def changed(self) -> None:
-        """Return once something may have changed since the last call returned."""
+        """Return once something may have changed since the last call returned. Raises: OSError: it cannot be told."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._start()
+            self._start(self._loop)
             return
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
         while not self._dirty and not self._closed:
             self._waiter = self._loop.create_future()
             probe = self._loop.call_later(_PROBE_S, self._probe)
-            self._wanted.set()
             try:
                 await self._waiter
             finally:
                 probe.cancel()
                 self._waiter = None
-                self._wanted.clear()
+        if self._error is not None:
+            raise self._error
         self._dirty = False
 
     def _probe(self) -> None:
@@ -67,45 +73,67 @@ class Follower:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _start(self) -> None:
-        from watchfiles._rust_notify import RustNotify
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._changes = _inotify.INotify(nonblocking=True)
+        self._watch(self._segments)
+        self._watch_epochs(self._epochs)
+        loop.add_reader(self._changes.fileno(), self._read)
 
-        paths = [f"{self._directory}/segments", f"{self._directory}/epochs"]
-        # debug, force_polling, poll_delay_ms, recursive, ignore_permission_denied
-        self._watch = RustNotify(paths, False, False, 0, True, False)
-        self._thread = threading.Thread(
-            target=self._run, args=(self._watch,), name="gasoline-log-follower", daemon=True
-        )
-        self._thread.start()
+    def _watch(self, directory: str) -> None:
+        """Hear of what is made, written to or renamed there. One that is watched already costs nothing."""
+        self._directories[self._changes.add_watch(directory, _CHANGES)] = directory
 
-    def _run(self, watch: RustNotify) -> None:
-        while True:
-            self._wanted.wait()
-            if self._closed:
-                return
-            # `_wanted` is no stop event: a waiter that leaves is mostly back at once.
-            changes = watch.watch(_DEBOUNCE_MS, _STEP_MS, _LINGER_MS, None)
-            if isinstance(changes, str):
-                continue
-            if any(self._matters(path) for _, path in changes):
-                assert self._loop is not None
-                try:
-                    self._loop.call_soon_threadsafe(self._wake)
-                except RuntimeError:
-                    return  # the loop is closed, and with it everybody who could wait
+    def _watch_epochs(self, top: str) -> None:
+        """Watch a directory of epochs and those in it: each before it is listed, so that nothing is made unseen."""
+        directories = [top]
+        for directory in directories:
+            self._watch(directory)
+            with os.scandir(directory) as entries:
+                directories.extend([entry.path for entry in entries if entry.is_dir(follow_symlinks=False)])
 
-    def _matters(self, path: str) -> bool:
-        return (path.endswith(".end") or "/epochs/" in path) and not self._own(path)
+    def _read(self) -> None:
+        try:
+            data = os.read(self._changes.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data in self._no_news:
+            return
+        try:
+            news = self._look(data)
+        except OSError as error:
+            self._error = error  # from here on changes would be missed
+            news = True
+        if news:
+            self._wake()
+        else:
+            if len(self._no_news) >= _NO_NEWS_MAX:
+                self._no_news.clear()
+            self._no_news.add(data)
+
+    def _look(self, data: bytes) -> bool:
+        """Return whether any of the changes is news, after watching what directories are new."""
+        news = False
+        for number, mask, _, name in _parse(data):
+            directory = self._directories.get(number)
+            if mask & _flags.Q_OVERFLOW:
+                self._watch_epochs(self._epochs)  # changes were lost: directories may be among them
+                news = True
+            elif directory == self._segments:
+                news = news or (name.endswith(".end") and not self._own(name))
+            elif directory is not None and name:
+                if mask & _flags.ISDIR:
+                    self._watch_epochs(f"{directory}/{name}")  # of a new namespace or partition
+                news = True
+        return news
 
     def close(self) -> None:
-        """Stop the thread and wake the waiter. Idempotent."""
+        """Stop following and wake the waiter. Idempotent."""
         self._closed = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        self._wanted.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        if self._changes is not None:
+            assert self._loop is not None
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._changes.fileno())
+            self._changes.close()
+            self._changes = None

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple, cast
@@ -154,6 +155,7 @@ def encode_begin(begin: Begin) -> str:
     return f'{{"after":{after},"offsets":{{{offsets}}}}}'
 
 
+@lru_cache(maxsize=1024)
 def record_prefix(topic: str, partition: int) -> bytes:
     """Return the bytes that every record line of a topic's partition starts with."""
     return f'{{"topic":{encode_basestring(topic)},"partition":{partition},"offset":'.encode()

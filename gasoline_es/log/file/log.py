@@ -187,10 +187,10 @@ class FileLog(Log):
 
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append the sections in one group (see the port)."""
-        if len({(section.partition, section.epoch) for section in sections if section.epoch is not None}) != sum(
-            [section.epoch is not None for section in sections]
-        ):
-            raise ValueError("two sections of one append are for the same partition and epoch")
+        if len(sections) > 1:
+            owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
+            if len(set(owned)) != len(owned):
+                raise ValueError("two sections of one append are for the same partition and epoch")
         return await self._append([Draft(section.partition, section.epoch, section.records) for section in sections])
 
     async def _append(self, drafts: Sequence[Draft]) -> list[Outcome]:
@@ -199,21 +199,20 @@ class FileLog(Log):
         hopped = False
         try:
             self._usable()
-            outcomes: list[Outcome | None] = [self._refused(draft) for draft in drafts]
-            # A section without records writes nothing, but its owner must still be the owner (filelog.md §3.1).
-            outcomes = [
-                outcome if outcome is not None or _writes(draft) else self._look(draft)
-                for draft, outcome in zip(drafts, outcomes, strict=True)
-            ]
-            written = [draft for draft, outcome in zip(drafts, outcomes, strict=True) if outcome is None]
+            outcomes: list[Outcome | None] = []
+            written: list[Draft] = []
             size = 0
-            for draft in written:
-                owned = self._owned.get(draft.partition) if draft.begin is None else None
-                encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
-                size += sum(map(len, draft.lines))
+            for draft in drafts:
+                outcome = self._unwritten(draft)
+                outcomes.append(outcome)
+                if outcome is None:
+                    owned = self._owned.get(draft.partition) if draft.begin is None else None
+                    encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
+                    size += draft.size
+                    written.append(draft)
             if not written:
-                return [outcome for outcome in outcomes if outcome is not None]
-            if writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
+                settled: list[Outcome] = []
+            elif writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
                 settled = self._commit(writer, written)
             else:
                 # The lock is let go of when the thread is done, even if whoever called does not wait for it.
@@ -264,25 +263,23 @@ class FileLog(Log):
         self._counted.acked[self.namespace, draft.partition] = Acked(draft.epoch, place, owned.ends)
         if draft.release:
             del self._owned[draft.partition]
-        assert self._writer is not None
-        firsts = {topic: Offset(first) for topic, first in draft.firsts.items()}
-        return Appended(firsts, pack_place(place.segment, position))
+        return Appended(draft.firsts, pack_place(place.segment, position))
 
-    def _look(self, draft: Draft) -> Outcome:
-        assert draft.epoch is not None
-        with self._lock:
-            if self._disk.exists(self._owned[draft.partition].next_epoch):
-                del self._owned[draft.partition]
-                return self._fenced(draft.partition, draft.epoch)
-        return Appended({})
-
-    def _refused(self, draft: Draft) -> Outcome | None:
+    def _unwritten(self, draft: Draft) -> Outcome | None:
+        """Return the outcome of a section of which nothing is to be written, or None."""
         if draft.epoch is None or draft.begin is not None:
             return None
         owned = self._owned.get(draft.partition)
         if owned is None or owned.epoch != draft.epoch:
             return self._fenced(draft.partition, draft.epoch)
-        return None
+        if draft.records or draft.release:
+            return None
+        # A section without records writes nothing, but its owner must still be the owner (filelog.md §3.1).
+        with self._lock:
+            if self._disk.exists(owned.next_epoch):
+                del self._owned[draft.partition]
+                return self._fenced(draft.partition, draft.epoch)
+        return Appended({})
 
     def _fenced(self, partition: int, epoch: int) -> Fenced:
         return Fenced(
@@ -400,9 +397,9 @@ class FileLog(Log):
         self._readable()
         await self._follower.changed()
 
-    def _is_own_file(self, path: str) -> bool:
-        stem = os.path.basename(path).partition(".")[0]
-        return self._writer is not None and stem.isdigit() and "/segments/" in path and int(stem) in self._writer.ends
+    def _is_own_file(self, name: str) -> bool:
+        stem = name.partition(".")[0]
+        return self._writer is not None and stem.isdigit() and int(stem) in self._writer.ends
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -538,7 +535,3 @@ async def open_file_log(
 def _absolute(directory: str) -> str:
     """Return the path that stays the same when the program changes its working directory."""
     return os.path.abspath(directory)
-
-
-def _writes(draft: Draft) -> bool:
-    return bool(draft.records) or draft.begin is not None or draft.release or draft.epoch is None

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from gasoline_es.errors import LogError, LogFailed, NoSpace
@@ -88,18 +88,22 @@ class SegmentWriter:
                 active.named = True
             else:
                 self._measured(time.perf_counter() - started)
-            start = len(active.header) if first else active.end.position
-            active.end = replace(active.end, batch=number, position=active.end.position + len(data))
+            segment, position = active.end.segment, active.end.position
+            active.end = PublishedEnd(segment, self._writer, number, position + len(data))
             self._disk.write(active.end_fd, encode_end(active.end), 0)
         except OSError as error:
             self._sync_failed(active, error)
         active.digest = digest
-        self.ends[active.end.segment] = active.end
-        self.last = Place(active.end.segment, number)
-        self.last_position = start
+        self.ends[segment] = active.end
+        self.last = Place(segment, number)
+        self.last_position = len(active.header) if first else position
 
     def _measured(self, sync_s: float) -> None:
-        self.sync_s = sync_s if self.sync_s == 0.0 else 0.8 * self.sync_s + 0.2 * sync_s
+        if self.sync_s == 0.0:
+            self.sync_s = sync_s
+        else:
+            # One sync in a hundred takes ten times as long, which says nothing about the next; several in a row do.
+            self.sync_s = 0.8 * self.sync_s + 0.2 * min(sync_s, 4 * self.sync_s)
 
     def _segment(self, drafts: Sequence[Draft]) -> _Active:
         active = self._active
@@ -107,8 +111,8 @@ class SegmentWriter:
             self.finish()
             active = None
         elif active is not None and active.end.position > 0:
-            size = active.end.position + sum([sum(map(len, draft.lines)) for draft in drafts])
-            if size > self._segment_bytes_max:
+            size = sum([draft.size for draft in drafts])
+            if active.end.position + size > self._segment_bytes_max:
                 self.finish()
                 active = None
         if active is None:
@@ -162,8 +166,8 @@ class SegmentWriter:
         # The kernel may have dropped the pages and called them clean: no later sync can be believed (fsyncgate).
         good = self.ends[active.end.segment]
         with suppress(OSError):
-            self._disk.write(active.end_fd, encode_end(replace(good, state="failed")), 0)
-        self.ends[good.segment] = replace(good, state="failed")
+            self._disk.write(active.end_fd, encode_end(good._replace(state="failed")), 0)
+        self.ends[good.segment] = good._replace(state="failed")
         raise self._fail(f"a sync of the log in {self._directory} failed: {error}; reopen the log to go on") from error
 
     def refusal(self, error: OSError) -> LogError:
@@ -187,7 +191,7 @@ class SegmentWriter:
             self._leave(active, "closed")
 
     def _leave(self, active: _Active, state: State) -> None:
-        active.end = replace(active.end, state=state)
+        active.end = active.end._replace(state=state)
         self._disk.write(active.end_fd, encode_end(active.end), 0)
         self.ends[active.end.segment] = active.end
         self._drop(active)
