@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.location import Location, format_location
@@ -100,6 +100,45 @@ class ActivityCompleted:
     input: bytes
     output: bytes
     state: bytes | None = None
+
+
+class _Unfrozen:
+    """An ``ActivityCompleted`` in the making: the same members, which can be set."""
+
+    location: Location
+    version: int
+    name: str
+    attempt: int
+    started_us: int
+    input: bytes
+    output: bytes
+    state: bytes | None
+    __slots__ = ("attempt", "input", "location", "name", "output", "started_us", "state", "version")
+
+
+def activity_completed(
+    location: Location,
+    version: int,
+    name: str,
+    attempt: int,
+    started_us: int,
+    input: bytes,
+    output: bytes,
+    state: bytes | None = None,
+) -> ActivityCompleted:
+    """Make the fact of nearly every step in a fifth of the time: its own constructor sets each member past the freeze."""
+    made: Any = _Unfrozen()
+    made.location = location
+    made.version = version
+    made.name = name
+    made.attempt = attempt
+    made.started_us = started_us
+    made.input = input
+    made.output = output
+    made.state = state
+    made.__class__ = ActivityCompleted
+    completed: ActivityCompleted = made
+    return completed
 
 
 @dataclass(frozen=True, slots=True)
