@@ -355,7 +355,8 @@ def _read_data(cloud_type: str, data: Data) -> ev.EventData:
 #
 # A replay reads a line for every step, and parsing one takes longer than all else the step needs. Lines of the layout that
 # Envelope writes are sliced instead. Nothing is guessed: where each piece between a line's fixed parts is JSON by itself,
-# the line can be read in one way only, which is the parser's. Where a piece is not, the parser reads the line.
+# the line can be read in one way only, which is the parser's. Where a piece is not, the parser reads the line. (By itself
+# a payload may be nested two levels deeper than the parser allows within a line; none is written that deep.)
 
 _TIME: Final = rb'([^"]{19})\.([0-9]{6})Z'
 _INT: Final = rb"[0-9]+"
