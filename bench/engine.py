@@ -29,7 +29,7 @@ from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, acti
 from gasoline_es.client import SignalTo
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import WaitActivity
-from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.codec import Envelope, read_fact
 from gasoline_es.core.decide import activity_completed
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
@@ -170,16 +170,16 @@ async def replay_steps_per_s(folder: Path, steps: int) -> float:
             handle = await gasoline.dispatch(fulfil, Plan(steps=steps))
             await handle.output()
         index = next(i for i in range(16) if gasoline.log.end("default.events", i) > 0)
-        lines = [r.value for r in gasoline.log.read("default.events", index) if r.value is not None]
+        lines = [(r.key, r.value) for r in gasoline.log.read("default.events", index) if r.value is not None]
     rates: list[float] = []
     for _ in range(5):
         started = time.perf_counter()
         state = WorkflowState(handle.id)
-        for line in lines:
-            event = decode(line)
-            if isinstance(event.data, ev.WorkflowCompleted):
+        for key, line in lines:
+            _, seq, time_us, data, ray_id, worker = read_fact(key, line)
+            if isinstance(data, ev.WorkflowCompleted):
                 break
-            state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+            state.apply(seq, time_us, data, ray_id, worker)
         run = Run(state, _nothing)
         run.start(partial(fulfil.fn, WorkflowContext(run), Plan(steps=steps)), 0)
         rates.append(steps / (time.perf_counter() - started))

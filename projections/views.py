@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gasoline_es.core.codec import read
+from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import ActivityCompleted, EventData, WorkflowCompleted, WorkflowDispatched
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
@@ -59,17 +59,7 @@ class PartitionViews:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
         for record in records:
             if record.value is not None and record.offset is not None:
-                event = read(record.key, record.value)
-                self.apply(
-                    record.offset,
-                    record.place,
-                    event.workflow_id,
-                    event.seq,
-                    event.time_us,
-                    event.data,
-                    event.ray_id,
-                    event.worker,
-                )
+                self.apply(record.offset, record.place, *read_fact(record.key, record.value))
 
     def summary(self, workflow_id: str) -> Summary | None:
         return self._current.get(workflow_id)

@@ -27,6 +27,7 @@ _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
+_SECOND = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
 # --- what users give --------------------------------------------------------------------------------------------------
@@ -121,8 +122,11 @@ def format_time(us: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _second_of(prefix: str) -> int:
-    return from_datetime(datetime.fromisoformat(f"{prefix}+00:00"))
+def parse_second(text: str) -> int:
+    """Read what :func:`format_time` writes before the fraction. Raises: ValueError for any other text."""
+    if _SECOND.fullmatch(text) is None:
+        raise ValueError(f"not a time to the second: {text!r}")
+    return from_datetime(datetime.fromisoformat(f"{text}+00:00"))
 
 
 def parse_time(text: str) -> int:
@@ -134,12 +138,12 @@ def parse_time(text: str) -> int:
     if len(text) == 27 and text[26] == "Z" and text[19] == "." and text[10] == "T":
         digits = text[20:26]  # as format_time writes it
         if digits.isascii() and digits.isdigit():
-            return _second_of(text[:19]) + int(digits)
+            return parse_second(text[:19]) + int(digits)
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 time: {text[:100]!r}")
     date, time, fraction, sign, hours, minutes = match.groups()
-    us = _second_of(f"{date}T{time}")
+    us = parse_second(f"{date}T{time}")
     if fraction:
         us += int(fraction[:6].ljust(6, "0"))
     if sign is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gasoline_es.core import events as ev
@@ -57,7 +57,7 @@ class ActivityEntry(Entry):
     activity: str
     first_started_us: int
     output: bytes | None = None
-    failures: list[ev.ActivityFailed] = field(default_factory=list[ev.ActivityFailed])
+    failures: tuple[ev.ActivityFailed, ...] = ()
 
     @property
     def kind(self) -> str:

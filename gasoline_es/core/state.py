@@ -6,7 +6,7 @@ One fold serves everybody: the engine that decides, the projections that answer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
@@ -22,6 +22,8 @@ from gasoline_es.core.history import (
 
 Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
 NULL = b"null"
+
+_STEPS: Final = frozenset(get_args(ev.LocatedData))
 
 SIGNALS_REMEMBERED = 10_000
 """Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""
@@ -74,15 +76,14 @@ class Summary:
         self.worker = worker
         if self.status == "unreadable":
             return
+        if type(data) in _STEPS:
+            # Its body goes on, maybe in new code: what it waited for when it was suspended does not hold any more.
+            self.status, self.waiting = "running", None
+            return
         match data:
-            case ev.ActivityCompleted() | ev.ActivityFailed() | ev.SignalConsumed() | ev.SleepFinished():
-                self._run()
-            case ev.SleepStarted() | ev.StepRemoved() | ev.VersionChecked():
-                # Its body goes on, maybe in new code: what it waited for when it was suspended does not hold any more.
-                self._run()
             case ev.SignalReceived():
                 if self.waiting is not None and data.name in self.waiting.signals:
-                    self._run()
+                    self.status, self.waiting = "running", None
             case ev.WorkflowDispatched():
                 self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
             case ev.WorkflowSuspended():
@@ -92,8 +93,7 @@ class Summary:
             case ev.WorkflowFailed():
                 self.status, self.error, self.waiting = "dead", data.error, None
             case ev.WorkflowWoken():
-                self._run()
-                self.error = None
+                self.status, self.waiting, self.error = "running", None, None
             case ev.Unreadable():
                 self.set_aside(f"event {seq} of type {data.type}: {data.reason}")
             case _:
@@ -103,9 +103,6 @@ class Summary:
         """Its history makes no sense to this code: it is shown, never run, and its partition goes on."""
         self.status, self.waiting = "unreadable", None
         self.error = ev.ErrorInfo("Unreadable", why)
-
-    def _run(self) -> None:
-        self.status, self.waiting = "running", None
 
 
 class WorkflowState:
@@ -140,8 +137,7 @@ class WorkflowState:
     def _fold(self, data: ev.EventData, time_us: int) -> None:
         match data:
             case ev.ActivityCompleted():
-                entry = self._activity(data, time_us)
-                entry.output = data.output
+                self._activity(data, time_us).output = data.output
                 if data.state is not None:
                     self.document = data.state
             case ev.SignalReceived():
@@ -151,7 +147,7 @@ class WorkflowState:
                 taken = tuple(self.queue.pop(signal_id) for signal_id in data.signal_ids)
                 self.history.add(SignalsEntry(data.location, data.version, time_us, taken))
             case ev.ActivityFailed():
-                self._activity(data, time_us).failures.append(data)
+                self._activity(data, time_us).failures += (data,)
             case ev.SleepStarted():
                 self.history.add(SleepEntry(data.location, data.version, time_us, data.deadline_us, data.listen))
             case ev.SleepFinished():
@@ -171,10 +167,16 @@ class WorkflowState:
                 pass
 
     def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, time_us: int) -> ActivityEntry:
-        entry: Entry | None = self.history.at(data.location)
+        location = data.location
+        branch = self.history.branch(location[:-1])
+        at_its_end = not branch or branch[-1].location < location  # as every step of a live run is
+        entry: Entry | None = None if at_its_end else self.history.at(location)
         if entry is None:
-            entry = ActivityEntry(data.location, data.version, time_us, data.name, data.started_us)
-            self.history.add(entry)
+            entry = ActivityEntry(location, data.version, time_us, data.name, data.started_us)
+            if at_its_end:
+                branch.append(entry)
+            else:
+                self.history.add(entry)
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
         entry.time_us = time_us
         return entry

@@ -8,13 +8,14 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import Envelope, read
+from gasoline_es.core.codec import Envelope, read, read_fact
 from gasoline_es.core.commands import (
     Command,
     Dispatch,
@@ -32,7 +33,17 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
-from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Position, Section
+from gasoline_es.log.port import (
+    RECORD_BYTES_MAX,
+    Appended,
+    Log,
+    NewRecord,
+    Outcome,
+    Ownership,
+    Position,
+    Record,
+    Section,
+)
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.topics import Topics
@@ -408,16 +419,22 @@ class Partition:
 
 def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:
     """Read a workflow's events where the views say they are. Raises: LogError where the log does not hold them."""
-    records = log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
+    records = _records(workflow_id, log, topic, partition, views)
     return [read(record.key, record.value) for record in records if record.value is not None]
 
 
 def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
     """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
     state = WorkflowState(workflow_id)
-    for event in history(workflow_id, log, topic, partition, views):
-        state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+    for record in _records(workflow_id, log, topic, partition, views):
+        if record.value is not None:
+            _, seq, time_us, data, ray_id, worker = read_fact(record.key, record.value)
+            state.apply(seq, time_us, data, ray_id, worker)
     return state
+
+
+def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:
+    return log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
 
 
 def too_large(what: str, size: int) -> RecordTooLarge:

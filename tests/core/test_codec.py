@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import Envelope, decode
+from gasoline_es.core.codec import Envelope, decode, read_fact
 from gasoline_es.core.durations import MAX_US, MIN_US
 from gasoline_es.core.values import dump_json
 
@@ -219,3 +221,189 @@ def test_odd_envelope_is_a_value_error_or_unreadable(name: str, odd: Any) -> Non
 def test_bytes_that_are_no_event_are_a_value_error(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode(line)
+
+
+# --- lines as this library writes them are sliced; any other spelling of the same JSON is parsed ----------------------
+
+MARKS = [
+    ',"output":',
+    ',"state":',
+    '"input":',
+    '"data":',
+    ',"data":{"location":"{1}"',
+    "}}",
+    '","time":"',
+    "/5",
+    "\\",
+    '\\"',
+]
+marks = st.sampled_from(MARKS)
+marked_trees = st.recursive(
+    trees | marks | st.lists(marks, max_size=3).map("".join),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["input", "output", "state", "data", "a"]) | marks, inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+marked = marked_trees.map(dump_json)
+written_otherwise = st.sampled_from(
+    [b"1E22", b"-0.0", b"1.50", b'"\\u0041\\/"', b'{"a":1,"a":2}', b"[1,\t2 ]", b"1e400"]
+)
+completions = st.builds(
+    ev.ActivityCompleted,
+    locations,
+    counts,
+    names | text,
+    counts,
+    times,
+    marked | written_otherwise,
+    marked | written_otherwise,
+    st.none() | marked | written_otherwise,
+)
+PAYLOADS = {"input", "output", "state", "body", "details"}
+
+
+def by_value(value: Any) -> Any:
+    """An event with its payloads as what they say: their text is another one where they were rendered anew."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return type(value), {
+        name: repr(from_json(member)) if name in PAYLOADS and member is not None else by_value(member)
+        for name, member in members.items()
+    }
+
+
+def outcome(line: bytes) -> Any:
+    try:
+        event = decode(line)
+    except ValueError:
+        return ValueError
+    return by_value(event)
+
+
+def parsed(line: bytes) -> Any:
+    """What the parser makes of a line: a space at its end is not this library's."""
+    return outcome(line + b" ")
+
+
+def pieces_of(line: bytes) -> list[bytes]:
+    first, *others = line.split(b',"')
+    return [first, *(b',"' + other for other in others)]
+
+
+@st.composite
+def odd_lines(draw: st.DrawFn) -> bytes:
+    """Lines that were cut, spliced, doubled, reordered or respelled somewhere; some of them are still events."""
+    line = envelope(worker=draw(text), workflow_id=draw(st.just(WORKFLOW_ID) | text)).encode(
+        draw(st.integers(1, 200)), draw(times), draw(completions if draw(st.integers(0, 3)) else every_event)
+    )
+    for _ in range(draw(st.integers(1, 2))):
+        at = draw(st.integers(max(0, line.find(b'"input":') if draw(st.booleans()) else 0), len(line)))
+        end = draw(st.integers(at, min(at + 12, len(line))))
+        pieces = pieces_of(line)
+        one, other = (draw(st.integers(0, len(pieces) - 1)) for _ in range(2))
+        match draw(st.integers(0, 8)):
+            case 0:
+                line = line[:at]
+            case 1:
+                line = line[:at] + line[end:]
+            case 2:
+                line = line[:end] + line[at:]
+            case 3:
+                new = [b" ", b"}", b"}}", b'"', b"\\", b",", b"0", b"-", b"\n", b"\xff", b"NaN", b"null", b"2"]
+                line = line[:at] + draw(st.sampled_from([*new, *(mark.encode() for mark in MARKS)])) + line[end:]
+            case 4:
+                pieces[one], pieces[other] = pieces[other], pieces[one]
+                line = b"".join(pieces)
+            case 5:
+                line = b"".join([*pieces[:one], pieces[other], *pieces[one:]])
+            case 6:
+                line = b"".join([*pieces[:one], *pieces[one + 1 :]])
+            case 7:
+                old, new = draw(
+                    st.sampled_from(
+                        [
+                            (b".v1", b".v2"),
+                            (b"gasoline.", b"other."),
+                            (b'":', b'" :'),
+                            (b".completed", b".failed"),
+                            (b'"{', b'"{0'),
+                            (b'"seq":', b'"seq":1'),
+                            (b'"time":"', b'"time":"0'),
+                            (b"Z", b"+00:00"),
+                            (b"}}", b',"more":1}}'),
+                            (b"}}", b"}}}"),
+                            (b'"id"', b'"ID"'),
+                        ]
+                    )
+                )
+                line = line.replace(old, new)
+            case _:
+                line = json.dumps(json.loads(line), sort_keys=True).encode() if parsed(line) is not ValueError else line
+    return line
+
+
+@given(completions, text, text, text, counts, times)
+def test_sliced_completion_is_the_parsed_one(
+    event: ev.ActivityCompleted, workflow: str, ray_id: str, worker: str, seq: int, time_us: int
+) -> None:
+    line = envelope(workflow=workflow, ray_id=ray_id, worker=worker).encode(seq, time_us, event)
+    assert outcome(line) == parsed(line)
+    assert by_value(decode(line).data) == by_value(event)
+
+
+@settings(max_examples=settings().max_examples * 4)
+@given(odd_lines())
+def test_odd_line_is_read_as_the_parser_reads_it(line: bytes) -> None:
+    assert outcome(line) == parsed(line)
+
+
+@given(completions)
+def test_line_cut_short_is_no_event(event: ev.ActivityCompleted) -> None:
+    line = envelope().encode(5, 7, event)
+    for end in range(line.find(b'"input":'), len(line)):
+        assert outcome(line[:end]) is ValueError
+
+
+@pytest.mark.parametrize("spoilt", [0, 1, 2])
+@pytest.mark.parametrize(
+    "payload", [b"", b" ", b"1 2", b"1,2", b"{", b'"', b"[1", b"1]", b"tru", b"01", b'1,"more":2', b"\xff"]
+)
+def test_completion_with_a_payload_that_is_no_json_is_no_event(spoilt: int, payload: bytes) -> None:
+    payloads = [b"{}", b"[]", b"null"]
+    payloads[spoilt] = payload
+    line = envelope().encode(5, 7, ev.ActivityCompleted(((1,),), 1, "charge", 1, 0, *payloads))
+    assert outcome(line) == parsed(line)
+
+
+def test_payloads_keep_their_text_in_lines_of_ours() -> None:
+    event = ev.ActivityCompleted(((1,),), 1, "charge", 1, 0, b"1E+22", b'{"a":1.50}', b"[1.0e1]")
+    assert decode(envelope().encode(5, 0, event)).data == event
+    assert parsed(envelope().encode(5, 0, event)) == by_value(decode(envelope().encode(5, 0, event)))
+
+
+@given(every_event | completions)
+def test_fact_of_a_record_is_its_event(data: ev.EventData) -> None:
+    line = envelope().encode(5, 7, data)
+    event = decode(line)
+    assert read_fact("", line) == (WORKFLOW_ID, 5, 7, event.data, "ray", "w1")
+
+
+def test_fact_of_what_is_no_event_is_unreadable_by_its_key() -> None:
+    workflow_id, seq, _, data, _, _ = read_fact(f"{WORKFLOW_ID}/5", b"{}")
+    assert (workflow_id, seq, type(data)) == (WORKFLOW_ID, 5, ev.Unreadable)
+    with pytest.raises(ValueError, match="not an event"):
+        read_fact("", b"{}")
+
+
+def test_completion_made_fast_is_one_made_the_ordinary_way() -> None:
+    members: Any = (((1,),), 1, "charge", 2, 3, b"1", b"2", b"3")
+    fast = ev.activity_completed(*members)
+    assert fast == ev.ActivityCompleted(*members)
+    assert hash(fast) == hash(ev.ActivityCompleted(*members))
+    assert repr(fast) == repr(ev.ActivityCompleted(*members))
+    assert dataclasses.replace(fast, attempt=3).attempt == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fast.attempt = 3  # type: ignore[misc]
