@@ -396,14 +396,3 @@ def test_fact_of_what_is_no_event_is_unreadable_by_its_key() -> None:
     assert (workflow_id, seq, type(data)) == (WORKFLOW_ID, 5, ev.Unreadable)
     with pytest.raises(ValueError, match="not an event"):
         read_fact("", b"{}")
-
-
-def test_completion_made_fast_is_one_made_the_ordinary_way() -> None:
-    members: Any = (((1,),), 1, "charge", 2, 3, b"1", b"2", b"3")
-    fast = ev.activity_completed(*members)
-    assert fast == ev.ActivityCompleted(*members)
-    assert hash(fast) == hash(ev.ActivityCompleted(*members))
-    assert repr(fast) == repr(ev.ActivityCompleted(*members))
-    assert dataclasses.replace(fast, attempt=3).attempt == 3
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        fast.attempt = 3  # type: ignore[misc]
