@@ -45,8 +45,7 @@ class PartitionViews:
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, offset, place)
         self.next_offset = offset + 1
-        kind = type(data)
-        if kind is ActivityCompleted and self._wake.runs(workflow_id):
+        if type(data) is ActivityCompleted and self._wake.runs(workflow_id):
             return  # most events: they change no queue, no tag and no wake-up
         self._queues.apply(workflow_id, data)
         self._wake.apply(summary)

@@ -6,8 +6,10 @@ There is no delay to gather more: an idle log takes the first section at once, a
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from gasoline_es.errors import GasolineError, LogError, LogFailed
@@ -122,11 +124,12 @@ class Appender:
                 _log.exception("the log broke")
             outcomes = [LogFailed(f"the append failed: {error!r}")] * len(taken)
         broken: Exception | None = None
-        for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
-            try:
-                source.settled(batch, outcome)
-            except Exception as error:
-                broken = broken or error  # the others' callers still learn what became of their sections
+        with _collection_held():
+            for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
+                try:
+                    source.settled(batch, outcome)
+                except Exception as error:
+                    broken = broken or error  # the others' callers still learn what became of their sections
         if broken is not None:
             failed = LogFailed(f"the engine broke: {broken!r}")
             for _, _, batch in taken:
@@ -137,3 +140,21 @@ class Appender:
             if isinstance(outcome, LogFailed):
                 self._failed(outcome)
                 break
+
+
+@contextmanager
+def _collection_held() -> Iterator[None]:
+    """Hold Python's cyclic garbage collector while a group is settled: once for all instead of once for 700 objects.
+
+    A large group makes ten thousand objects in a few milliseconds, nearly all of which live on (they wait for
+    activities). The collector would go through them a dozen times, and count each time towards going through
+    everything there is.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
