@@ -17,10 +17,10 @@ import inotify_simple  # pyright: ignore[reportMissingTypeStubs]
 _inotify: Final[Any] = inotify_simple  # it has no types
 _flags: Final = _inotify.flags
 _parse: Final[Callable[[bytes], list[tuple[int, int, int, str]]]] = _inotify.parse_events
-_CHANGES: Final[int] = _flags.MODIFY | _flags.MOVED_TO | _flags.CREATE | _flags.ONLYDIR
+_MADE: Final[int] = _flags.MOVED_TO | _flags.CREATE | _flags.ONLYDIR
+_WRITTEN: Final[int] = _flags.MODIFY
 _READ_BYTES: Final = 4096
 _PROBE_S: Final = 0.5
-_NO_NEWS_MAX: Final = 64
 
 
 class Follower:
@@ -39,8 +39,8 @@ class Follower:
         self._error: OSError | None = None
         self._changes: Any = None
         self._directories: dict[int, str] = {}
-        self._no_news: set[bytes] = set()
-        """What was read and was of this handle's own files alone: every append of its own brings the same bytes again."""
+        self._ends: set[int] = set()
+        """The watches of other handles' published ends."""
 
     async def changed(self) -> None:
         """Return once something may have changed since the last call returned. Raises: OSError: it cannot be told."""
@@ -75,13 +75,34 @@ class Follower:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._changes = _inotify.INotify(nonblocking=True)
-        self._watch(self._segments)
+        self._watch_segments()
         self._watch_epochs(self._epochs)
         loop.add_reader(self._changes.fileno(), self._read)
 
     def _watch(self, directory: str) -> None:
-        """Hear of what is made, written to or renamed there. One that is watched already costs nothing."""
-        self._directories[self._changes.add_watch(directory, _CHANGES)] = directory
+        """Hear of what is made there. One that is watched already costs nothing."""
+        self._directories[self._changes.add_watch(directory, _MADE)] = directory
+
+    def _watch_segments(self) -> None:
+        """Watch the ends that others may still publish: all but those of the segments that have their index.
+
+        One by one, because the directory would tell of every write of this handle's own too, and wake the event loop.
+        """
+        self._watch(self._segments)
+        names = set(os.listdir(self._segments))
+        for name in names:
+            if name.endswith(".end") and f"{name.removesuffix('.end')}.index" not in names:
+                self._watch_end(name)
+
+    def _watch_end(self, name: str) -> bool:
+        """Hear of what is written to a published end; False: it is this handle's own, or gone."""
+        if self._own(name):
+            return False
+        try:
+            self._ends.add(self._changes.add_watch(f"{self._segments}/{name}", _WRITTEN))
+        except FileNotFoundError:
+            return False
+        return True
 
     def _watch_epochs(self, top: str) -> None:
         """Watch a directory of epochs and those in it: each before it is listed, so that nothing is made unseen."""
@@ -96,8 +117,6 @@ class Follower:
             data = os.read(self._changes.fileno(), _READ_BYTES)
         except BlockingIOError:
             return
-        if data in self._no_news:
-            return
         try:
             news = self._look(data)
         except OSError as error:
@@ -105,10 +124,6 @@ class Follower:
             news = True
         if news:
             self._wake()
-        else:
-            if len(self._no_news) >= _NO_NEWS_MAX:
-                self._no_news.clear()
-            self._no_news.add(data)
 
     def _look(self, data: bytes) -> bool:
         """Return whether any of the changes is news, after watching what directories are new."""
@@ -116,10 +131,16 @@ class Follower:
         for number, mask, _, name in _parse(data):
             directory = self._directories.get(number)
             if mask & _flags.Q_OVERFLOW:
-                self._watch_epochs(self._epochs)  # changes were lost: directories may be among them
+                self._watch_segments()  # changes were lost: files and directories may be among them
+                self._watch_epochs(self._epochs)
+                news = True
+            elif mask & _flags.IGNORED:
+                self._ends.discard(number)
+            elif number in self._ends:
                 news = True
             elif directory == self._segments:
-                news = news or (name.endswith(".end") and not self._own(name))
+                if name.endswith(".end"):
+                    news = self._watch_end(name) or news
             elif directory is not None and name:
                 if mask & _flags.ISDIR:
                     self._watch_epochs(f"{directory}/{name}")  # of a new namespace or partition
