@@ -362,6 +362,20 @@ class Catalog:
                 scan.check_body(header)
             self._publish(segment, header)
 
+    def wrote(self, number: int, header: BatchHeader) -> None:
+        """Take in a batch that this process has just published: it need not be read back, unless something precedes it."""
+        segment = self.segments.get(number)
+        if (
+            segment is None
+            or segment.header is None
+            or segment.finished
+            or segment.position != header.position
+            or segment.digest != header.prev
+            or any(section.begin is not None for section in header.sections)
+        ):
+            return  # the next refresh reads it
+        self._publish(segment, header)
+
     def _publish(self, segment: Segment, header: BatchHeader) -> None:
         assert segment.header is not None
         assert segment.index is not None

@@ -7,14 +7,35 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 
 from gasoline_es.errors import RecordTooLarge
-from gasoline_es.log.file.lines import Begin, encode_begin, lines_digest, record_prefix, with_head
+from gasoline_es.log.file.lines import (
+    BatchHeader,
+    Begin,
+    Group,
+    SectionHeader,
+    encode_begin,
+    lines_digest,
+    record_prefix,
+    with_head,
+)
 from gasoline_es.log.port import RECORD_BYTES_MAX, NewRecord, Offset
 
 
 class Draft:
     """A section about to be written; :func:`encode_draft` fills in what is not given (no dataclass: one an append)."""
 
-    __slots__ = ("begin", "ends", "epoch", "firsts", "header", "lines", "partition", "records", "release", "size")
+    __slots__ = (
+        "begin",
+        "ends",
+        "epoch",
+        "firsts",
+        "header",
+        "lines",
+        "partition",
+        "records",
+        "release",
+        "section",
+        "size",
+    )
 
     def __init__(
         self,
@@ -30,6 +51,7 @@ class Draft:
         self.begin = begin
         self.release = release
         self.header = b""
+        self.section: SectionHeader
         self.lines: list[bytes] = []
         self.size = 0
         """How many bytes the record lines take, with their line feeds."""
@@ -39,8 +61,11 @@ class Draft:
         """Topic → offset after the section's last."""
 
 
-def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes, str]:
-    """Return a batch's bytes, header line and record lines, and its digest. The drafts are encoded (:func:`encode_draft`)."""
+def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes, BatchHeader]:
+    """Return a batch's bytes, header line and record lines, and its header as if it stood at byte 0.
+
+    The drafts are encoded (:func:`encode_draft`).
+    """
     core = b'{"batch":%d,"prev":"%b","sections":[%b]' % (
         number,
         prev.encode(),
@@ -52,7 +77,9 @@ def encode_batch(number: int, prev: str, drafts: Sequence[Draft]) -> tuple[bytes
     for draft in drafts:
         parts.extend(draft.lines)
     parts.append(b"")
-    return b"\n".join(parts), digest
+    data = b"\n".join(parts)
+    sections = tuple([draft.section for draft in drafts])
+    return data, BatchHeader(number, prev, digest, sections, 0, len(line), len(data))
 
 
 def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
@@ -63,8 +90,10 @@ def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
     groups = _encode_records(draft, namespace, ends)
     lines = draft.lines
     entries: list[str] = []
+    declared: list[Group] = []
     for (topic, partition), (first, group) in groups.items():
         count = len(group)
+        declared.append(Group(topic, partition, first, count))
         if first is None:
             entries.append(f"[{encode_basestring(topic)},{partition},null,{count}]")
         else:
@@ -76,10 +105,14 @@ def encode_draft(draft: Draft, namespace: str, ends: Mapping[str, int]) -> None:
     begin = "" if draft.begin is None else f',"begin":{encode_begin(draft.begin)}'
     release = ',"release":true' if draft.release else ""
     epoch = "null" if draft.epoch is None else draft.epoch
+    digest = lines_digest(lines)
     draft.header = (
         f'{{"partition":{draft.partition},"epoch":{epoch}{begin}{release},"records":[{",".join(entries)}]'
-        f',"bytes":{size},"sha256":"{lines_digest(lines)}"}}'
+        f',"bytes":{size},"sha256":"{digest}"}}'
     ).encode()
+    draft.section = SectionHeader(
+        draft.partition, draft.epoch, draft.begin, draft.release, tuple(declared), size, digest
+    )
 
 
 def single_writer(topic: str, partition: int, draft: Draft, namespace: str) -> bool:

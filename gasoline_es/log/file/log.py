@@ -240,6 +240,8 @@ class FileLog(Log):
             return [error] * len(written)
         with self._lock:
             assert writer.last is not None
+            assert writer.last_header is not None
+            self._catalog.wrote(writer.last.segment, writer.last_header)
             return [self._outcome(draft, writer.last, writer.last_position) for draft in written]
 
     def _outcome(self, draft: Draft, place: Place, position: int) -> Outcome:

@@ -14,7 +14,7 @@ from gasoline_es.errors import LogError, LogFailed, NoSpace
 from gasoline_es.log.file.disk import FULL, Disk
 from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
-from gasoline_es.log.file.lines import Place, SegmentHeader, encode_segment_header
+from gasoline_es.log.file.lines import BatchHeader, Place, SegmentHeader, encode_segment_header
 from gasoline_es.log.file.segments import segment_path
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -54,6 +54,7 @@ class SegmentWriter:
         self._active: _Active | None = None
         self.last: Place | None = None
         """The last batch that was published."""
+        self.last_header: BatchHeader | None = None
         self.last_position = 0
         """The byte of its segment where that batch starts."""
 
@@ -68,7 +69,7 @@ class SegmentWriter:
         try:
             active = self._segment(drafts)
             first = active.end.position == 0
-            data, digest = encode_batch(number, active.digest, drafts)
+            data, header = encode_batch(number, active.digest, drafts)
             if first:
                 data = active.header + data
                 # Written before it matters: rewriting these bytes in place later cannot run out of space.
@@ -93,10 +94,14 @@ class SegmentWriter:
             self._disk.write(active.end_fd, encode_end(active.end), 0)
         except OSError as error:
             self._sync_failed(active, error)
-        active.digest = digest
+        active.digest = header.digest
         self.ends[segment] = active.end
         self.last = Place(segment, number)
         self.last_position = len(active.header) if first else position
+        header.position += self.last_position
+        header.body += self.last_position
+        header.end += self.last_position
+        self.last_header = header
 
     def _measured(self, sync_s: float) -> None:
         if self.sync_s == 0.0:
