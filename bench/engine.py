@@ -221,8 +221,17 @@ async def signals_gathered_per_s(folder: Path, signals: int) -> float:
         return signals / (time.perf_counter() - started)
 
 
+def loop_ns() -> float:
+    """How long one turn of an empty loop takes: by this the speed of a shared machine is told, which may halve meanwhile."""
+    turns = 1_000_000
+    started = time.perf_counter()
+    for _ in range(turns):
+        pass
+    return (time.perf_counter() - started) / turns * 1e9
+
+
 def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"python": sys.version.split()[0], "cores": os.cpu_count()}
+    found: dict[str, Any] = {"python": sys.version.split()[0], "cores": os.cpu_count(), "loop_ns": round(loop_ns(), 1)}
     if only in (None, "steps"):
         ratios: list[float] = []
         for number in range(3):
@@ -233,6 +242,7 @@ def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[
             found |= {"bare_steps_per_s": round(bare), "engine_steps_per_s": round(engine)}
         found["engine_to_bare"] = round(statistics.median(ratios), 3)
     if only in (None, "alone"):
+        found["loop_ns"] = round(loop_ns(), 1)
         alone, sync = asyncio.run(alone_ms(folder, 300))
         found |= {"step_alone_ms": round(alone, 3), "fdatasync_ms": round(sync, 3)}
         found["step_alone_budget_ms"] = round(3 * sync + 0.5, 3)
