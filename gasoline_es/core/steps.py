@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -47,6 +47,9 @@ class Step:
             if start <= self.instruction < end:
                 return line or 0
         return 0
+
+    whole: ClassVar[bool] = False
+    """Whether it was given other steps, see :meth:`parts`."""
 
     def parts(self) -> Iterable[Step]:
         """The steps this one was given: they are awaited with it."""
@@ -156,6 +159,8 @@ class JoinStep(Step):
     steps: Sequence[Step]
     make: Callable[[Iterable[Any]], Any]
 
+    whole: ClassVar[bool] = True
+
     def parts(self) -> Iterable[Step]:
         return self.steps
 
@@ -166,6 +171,8 @@ class RaceStep(Step):
 
     steps: Sequence[Step]
     encoders: Sequence[Callable[[Any], bytes]]
+
+    whole: ClassVar[bool] = True
 
     def parts(self) -> Iterable[Step]:
         return self.steps
@@ -178,6 +185,8 @@ class CatchStep(Step):
     step: Step
     made: Callable[[Any], Any]
     failed: Callable[[Exception], Any]
+
+    whole: ClassVar[bool] = True
 
     def parts(self) -> Iterable[Step]:
         return (self.step,)

@@ -81,7 +81,7 @@ class Strand:
         watch(context, self)
         self._driving = False
         self._coroutine: Coroutine[Any, Any, Any] | None = None
-        self._node: Node | None = None
+        self._node: Node | WaitActivity | None = None
         """What is awaited now."""
         self._taking = False
         self._early: tuple[Any, Exception | None] | None = None
@@ -199,7 +199,7 @@ class Strand:
                 run.die(run.violation)
                 return
             try:
-                if len(made) == 1 and made[0] is step:
+                if len(made) == 1 and made[0] is step and not step.whole:
                     made.clear()
                     step.taken = True
                 else:
@@ -225,7 +225,8 @@ class Strand:
                 and entry.output is not None
             ):
                 return branch.output(step, entry, entry.output)
-            run.wait_for(WaitActivity(location, step, self))
+            self._node = wait = WaitActivity(location, step, self)
+            run.wait_for(wait)
             return PENDING
         if isinstance(step, RemovedStep):
             return branch.removed(step)
@@ -281,7 +282,9 @@ class Strand:
         coroutine, self._coroutine = self._coroutine, None
         node, self._node = self._node, None
         try:
-            if node is not None:
+            if isinstance(node, WaitActivity):
+                self._run.give_up(node)
+            elif node is not None:
                 node.drop()
             if coroutine is not None:
                 self._close(coroutine)
@@ -367,7 +370,31 @@ class Strand:
             where = f"{step.file}:{step.line}"
             raise StepMisused(f"a step was awaited that belongs to another run: `ctx.{step.verb}(…)` in {where}")
         self._steps.remove(step)
+        step.taken = True
+        self._take_parts(step)
         self._check_none_left(f"`ctx.{step.verb}(…)` was awaited in line {step.line}")
+
+    def _take_parts(self, whole: Step) -> None:
+        """The steps a join was given are awaited with it."""
+        parts: dict[int, Step] = {}
+        to_see = list(whole.parts())
+        while to_see:
+            part = to_see.pop()
+            if part.taken or id(part) in parts:
+                raise awaited_twice(part.file, part.line)
+            parts[id(part)] = part
+            to_see += part.parts()
+        left = [step for step in self._steps if id(step) not in parts]
+        if len(left) + len(parts) != len(self._steps):
+            raise StepMisused(
+                f"`ctx.{whole.verb}(…)` in {whole.file}:{whole.line} was given a step that another context made: give it the "
+                f"steps of the `ctx` it is called on, and use the `ctx` that a closure is given inside that closure only",
+                file=whole.file,
+                line=whole.line,
+            )
+        for part in parts.values():
+            part.taken = True
+        self._steps[:] = left
 
     def _check_none_left(self, when: str) -> None:
         if not self._steps:
