@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ from pydantic import BaseModel
 from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
 from gasoline_es.client import SignalTo
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.codec import Envelope, read_fact
 from gasoline_es.core.decide import activity_completed
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.waits import WaitActivity
 
 
 class Order(BaseModel):
@@ -98,7 +97,7 @@ class _Bare:
         )
         self.decide(ev.WorkflowDispatched("fulfil", b'{"steps":%d}' % steps, {}), 0)
         self.run = Run(self.state, _nothing)
-        self.run.start(lambda: fulfil.fn(WorkflowContext(self.run), Plan(steps=steps)), 0)
+        self.run.start(lambda strand: fulfil.fn(WorkflowContext(strand), Plan(steps=steps)), 0)
 
     def decide(self, data: ev.EventData, now_us: int) -> bytes:
         seq = self.state.summary.seq + 1
@@ -106,7 +105,7 @@ class _Bare:
         return self.envelope.encode(seq, now_us, data)
 
     def step(self, now_us: int) -> bytes:
-        wait = self.run.wait
+        wait = next(iter(self.run.waits.values()))
         assert isinstance(wait, WaitActivity)
         try:
             charge.fn(CONTEXT, charge.input_codec.decode(wait.step.input)).send(None)
@@ -190,7 +189,7 @@ async def replay_steps_per_s(folder: Path, steps: int) -> float:
                 break
             state.apply(seq, time_us, data, ray_id, worker)
         run = Run(state, _nothing)
-        run.start(partial(fulfil.fn, WorkflowContext(run), Plan(steps=steps)), 0)
+        run.start(lambda strand: fulfil.fn(WorkflowContext(strand), Plan(steps=steps)), 0)
         rates.append(steps / (time.perf_counter() - started))
         assert isinstance(run.end, Returned), run.end
     return max(rates)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gasoline_es.context import WorkflowContext
     from gasoline_es.core.events import Event
     from gasoline_es.core.retry import Backoff
+    from gasoline_es.core.steps import Break
     from gasoline_es.definitions import Activity, Prune, Workflow, activity, workflow
     from gasoline_es.engine import Gasoline
     from gasoline_es.errors import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         WorkflowFailed,
         WorkflowNotFound,
     )
+    from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.signals import Signal
     from gasoline_es.verbs import Step
 
@@ -32,10 +34,13 @@ __all__ = [
     "ActivityContext",
     "ActivityFailed",
     "Backoff",
+    "Break",
     "Event",
+    "Failed",
     "Gasoline",
     "GasolineError",
     "NotRetryable",
+    "Ok",
     "Prune",
     "Signal",
     "SignalTo",
@@ -55,10 +60,13 @@ _MODULES = {
     "ActivityContext": "activity_context",
     "ActivityFailed": "errors",
     "Backoff": "core.retry",
+    "Break": "core.steps",
     "Event": "core.events",
+    "Failed": "outcomes",
     "Gasoline": "engine",
     "GasolineError": "errors",
     "NotRetryable": "errors",
+    "Ok": "outcomes",
     "Prune": "definitions",
     "Signal": "signals",
     "SignalTo": "client",

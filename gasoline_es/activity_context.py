@@ -33,6 +33,7 @@ class ActivityContext:
     attempt_us: int = 0
     location: str = "{1}"
     state_json: bytes = field(default=b"null", repr=False)
+    alone: bool = True
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
@@ -69,6 +70,12 @@ class ActivityContext:
 
         Raises: DefinitionError when the model cannot be made without arguments, or another model was asked for before.
         """
+        if not self.alone:
+            raise DefinitionError(
+                f"activity {self.name} asked for the workflow's state inside a join or a race: what runs side by side would "
+                "overwrite each other's changes. Return from it what is to be kept, and change the state in an activity "
+                "after the join."
+            )
         if self._asked is not None:
             if self._asked.model != model:
                 raise DefinitionError(

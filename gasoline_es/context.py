@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, cast
 from uuid import UUID
 
+from gasoline_es.branching import Branching
 from gasoline_es.core.durations import deadline_us, duration_us
 from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckVersionStep, RemovedStep, SleepStep
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
-from gasoline_es.listening import Listening
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import RunPort, Step
@@ -37,12 +37,8 @@ _IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activi
 _ELSEWHERE: Final = {
     "state": "only activities read and change the state; return from the activity what the body needs",
     "dispatch": _IN_AN_ACTIVITY,
-    "run": _IN_AN_ACTIVITY,
     "signal": _IN_AN_ACTIVITY,
     "message": _IN_AN_ACTIVITY,
-    "join": "steps run one after the other in this release",
-    "race": "steps run one after the other in this release; `ctx.listen` has a `timeout=`",
-    "loop": "write a plain `for` or `while`",
 }
 """What people look for on the context of a body, and what to write instead."""
 
@@ -52,7 +48,7 @@ INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class WorkflowContext(Listening):
+class WorkflowContext(Branching):
     """The first parameter of a workflow's body: the only way to do anything durable there.
 
     Every verb returns a step to be awaited at once; it is recorded under its location, and a replay gives what was

@@ -136,6 +136,15 @@ def _input_and_output(fn: Callable[..., Any], what: str) -> tuple[str, dict[str,
     return taken.name, {"input": annotations[taken.name], "return": annotations["return"]}
 
 
+def resolved(fn: Callable[..., Any], key: str, frame: types.FrameType) -> Any:
+    """Give a function's annotation, with the names of its module and of the frame; Any where there is none to be had."""
+    annotation = fn.__annotations__.get(key, Any)
+    try:
+        return _evaluate(annotation, fn.__globals__, frame.f_locals)
+    except Exception:  # a name that is not defined, or whatever evaluating it raises
+        return Any
+
+
 def _evaluate(annotation: Any, globalns: dict[str, Any], scope: Mapping[str, Any]) -> Any:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     return typing.get_type_hints(holder, globalns, dict(scope), include_extras=True)["it"]

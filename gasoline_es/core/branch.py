@@ -1,15 +1,13 @@
 """One branch of a run: places each step in the branch's history and answers it once its answer is recorded.
 
-Nothing here resumes a body (that is ``core.replay``). A step is *taken* once, which finds its place and may record what the
-step decides by itself (a sleep's start, a version check); then it is *looked at*, as often as something may have changed,
-until its answer is recorded. A fact that answers a step is recorded by one look and delivered by a later one, when it is
-durable: the runtime looks again only then (design §1.1, §1.5).
+Nothing here resumes a body (that is ``core.strand``). A step that is answered from outside is placed, which may record what
+it decides by itself (a sleep's start); its answer is recorded by :meth:`Branch.decide` or by the runtime, and delivered
+when it is durable: the run sees to that (design §1.1, §1.5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from gasoline_es.core import events as ev
@@ -18,6 +16,8 @@ from gasoline_es.core.durations import add_us
 from gasoline_es.core.history import (
     TIMED_LISTEN,
     ActivityEntry,
+    BranchEntry,
+    LoopEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
@@ -25,7 +25,8 @@ from gasoline_es.core.history import (
 )
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import ActivityStep, CheckVersionStep, ListenStep, RemovedStep, SleepStep, Step
+from gasoline_es.core.steps import ActivityStep, CheckVersionStep, ListenStep, LoopStep, RemovedStep, SleepStep, Step
+from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged
 
 TAKEN_CHARACTERS_MAX: Final = 200_000
@@ -35,52 +36,13 @@ Record = Callable[[ev.EventData], None]
 """Applies a fact to the workflow's state at once, and queues it for the next append."""
 
 
-class Pending:
-    """The answer is not recorded yet."""
-
-    __slots__ = ()
-
-
-PENDING: Final = Pending()
-
-
-@dataclass(slots=True, eq=False)
-class WaitActivity:
-    """An attempt of an activity is to run, now or at ``not_before_us``."""
-
-    location: Location
-    step: ActivityStep
-    attempt: int = 1
-    first_started_us: int | None = None
-    not_before_us: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class WaitSleep:
-    """The deadline is to pass."""
-
-    location: Location
-    step: SleepStep
-    deadline_us: int
-
-
-@dataclass(slots=True, eq=False)
-class WaitListen:
-    """``location``: where an untimed listen's signals go; a timed one has ``sleep`` and ``deadline_us`` instead."""
-
-    step: ListenStep
-    location: Location | None = None
-    sleep: Location | None = None
-    deadline_us: int | None = None
-
-
-Wait = WaitActivity | WaitSleep | WaitListen
+_FIRST: Final = (1,)
 
 
 class Branch:
     """The steps of one branch against its recorded history. ``clock_us`` is the time of the last event delivered."""
 
-    __slots__ = ("_record", "_state", "clock_us", "cursor", "version", "wait")
+    __slots__ = ("_record", "_state", "clock_us", "cursor", "version")
 
     def __init__(self, state: WorkflowState, record: Record, prefix: Location, version: int, clock_us: int) -> None:
         self._state = state
@@ -88,96 +50,109 @@ class Branch:
         self.cursor = Cursor(state.history, prefix, version)
         self.version = version
         self.clock_us = clock_us
-        self.wait: Wait | None = None
 
-    def take(self, step: Step, now_us: int) -> Any:
-        """Place a step that the body awaits, and return its answer or ``PENDING`` (then ``wait`` tells for what).
+    def below(self, prefix: Location, version: int) -> Branch:
+        """Return a branch below this one, whose clock starts where this one's is."""
+        return Branch(self._state, self._record, prefix, version, self.clock_us)
 
-        Raises: ActivityFailed: its recorded final failure, to be raised into the body.
-            HistoryDiverged: the step does not fit what is recorded here; the history is untouched.
+    # --- steps that wait ----------------------------------------------------------------------------------------------
+
+    def wait_for(self, step: Step, asker: Asker, now_us: int, *, joined: bool) -> Wait:
+        """Place a step that is answered from outside. ``joined``: other steps are placed on the branch meanwhile.
+
+        Raises: HistoryDiverged: the step does not fit what is recorded here; the history is untouched.
             ValueError: a deadline that cannot be represented; nothing is recorded.
         """
         if isinstance(step, ActivityStep):
-            location, entry = self.cursor.place(step, "activity", step.plan.name)
-            if entry is not None and isinstance(entry, ActivityEntry) and entry.output is not None:
-                return self._activity_output(step, entry, entry.output)
-            self.wait = WaitActivity(location, step)
+            return WaitActivity(self.cursor.place(step, "activity", step.plan.name)[0], step, asker)
+        if isinstance(step, SleepStep):
+            location, entry = self.cursor.place(step, "sleep", None)
             if entry is None:
-                return PENDING
-        elif isinstance(step, SleepStep):
-            self.wait = self._take_sleep(step, now_us)
-        elif isinstance(step, ListenStep):
-            self.wait = self._take_listen(step, now_us)
-        elif isinstance(step, RemovedStep):
-            return self._removed(step, now_us)
-        elif isinstance(step, CheckVersionStep):
-            return self._check_version(step, now_us)
-        else:
-            raise AssertionError(f"no such step: {step!r}")
-        return self.look(now_us)
+                self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us)))
+            return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
+        assert isinstance(step, ListenStep), step
+        if step.timeout_us is None and step.until_us is None:
+            return WaitListen(self.cursor.place(step, "listen", None)[0], step, asker)
+        location, entry = self.cursor.place(step, TIMED_LISTEN, None)
+        if entry is None:
+            self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
+        sleep = self._sleep(location)
+        self.clock_us = sleep.time_us
+        return WaitListen(location, step, asker, sleep.deadline_us, (*location, _FIRST) if joined else None)
 
-    def look(self, now_us: int) -> Any:
-        """Return the answer of the step that was taken last, once it is recorded; else ``PENDING``.
-
-        May record the answer itself: a deadline that has passed, signals that are queued. Raises like :meth:`take`.
-        """
-        wait = self.wait
-        if isinstance(wait, WaitActivity):
-            answer = self._look_activity(wait)
-        elif isinstance(wait, WaitSleep):
-            answer = self._look_sleep(wait, now_us)
-        else:
-            assert wait is not None, "nothing was taken"
-            answer = self._look_timed(wait, now_us) if wait.sleep is not None else self._look_listen(wait)
-        if answer is not PENDING:
-            self.wait = None
-        return answer
-
-    # --- activities ---------------------------------------------------------------------------------------------------
-
-    def _look_activity(self, wait: WaitActivity) -> Any:
+    def answered(self, wait: Wait) -> int | None:
+        """Return the ``seq`` of the event that answers it, if it is recorded; an activity learns of its last attempt."""
         entry = self._state.history.at(wait.location)
         if entry is None:
-            return PENDING
-        assert isinstance(entry, ActivityEntry)
-        if entry.output is not None:
-            return self._activity_output(wait.step, entry, entry.output)
-        last = entry.failures[-1]
-        if last.final:
-            self._pass(entry.location, entry.time_us)
-            self.wait = None
-            raise _activity_failure(wait.location, last)
-        wait.attempt = last.attempt + 1
-        wait.first_started_us = entry.first_started_us
-        wait.not_before_us = last.retry_us
-        return PENDING
+            return None
+        if isinstance(wait, WaitActivity):
+            assert isinstance(entry, ActivityEntry)
+            if entry.output is not None:
+                return entry.seq
+            last = entry.failures[-1]
+            wait.attempt = last.attempt + 1
+            wait.first_started_us = entry.first_started_us
+            wait.not_before_us = last.retry_us
+            return entry.seq if last.final else None
+        if isinstance(entry, SleepEntry) and entry.outcome is None:
+            return None
+        return entry.seq
 
-    def _activity_output(self, step: ActivityStep, entry: ActivityEntry, output: bytes) -> Any:
-        self.cursor.advance(entry.location)
+    def deliver(self, wait: Wait) -> Any:
+        """Return the recorded answer.
+
+        Raises: ActivityFailed: its recorded final failure, to be raised into the body.
+            HistoryDiverged: what is recorded cannot be given to this code.
+        """
+        entry = self._state.history.at(wait.location)
+        assert entry is not None
+        self.clock_us = entry.time_us
+        if isinstance(wait, WaitActivity):
+            assert isinstance(entry, ActivityEntry)
+            if entry.output is not None:
+                return self.output(wait.step, entry, entry.output)
+            raise _activity_failure(wait.location, entry.failures[-1])
+        if isinstance(wait, WaitSleep):
+            return None
+        if wait.deadline_us is None:
+            return self._signals(wait.step, entry)
+        assert isinstance(entry, SleepEntry)
+        if entry.outcome == "interrupted":
+            if wait.taken_at is None:
+                wait.taken_at, _ = self.cursor.place(wait.step, "listen", None)
+            return self._signals(wait.step, self._state.history.at(wait.taken_at))
+        return None if wait.step.limit is None else []
+
+    def decide(self, wait: WaitSleep | WaitListen, now_us: int) -> None:
+        """Record the answer if there is one by now: a deadline that has passed, signals that are queued."""
+        entry = self._state.history.at(wait.location)
+        if isinstance(wait, WaitSleep):
+            assert isinstance(entry, SleepEntry)
+            if entry.outcome is None and now_us >= entry.deadline_us:
+                self._record(ev.SleepFinished(wait.location, "normal"))
+            return
+        if entry is not None and (not isinstance(entry, SleepEntry) or entry.outcome is not None):
+            return
+        # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
+        taken = self._queued(wait.step)
+        if wait.deadline_us is None:
+            if taken:
+                self._record(ev.SignalConsumed(wait.location, wait.step.version, taken))
+        elif taken:
+            if wait.taken_at is None:
+                wait.taken_at, _ = self.cursor.place(wait.step, "listen", None)
+            self._record(ev.SleepFinished(wait.location, "interrupted"))
+            self._record(ev.SignalConsumed(wait.taken_at, wait.step.version, taken))
+        elif now_us >= wait.deadline_us:
+            self._record(ev.SleepFinished(wait.location, "uninterrupted"))
+
+    def output(self, step: ActivityStep, entry: ActivityEntry, output: bytes) -> Any:
+        """Give an activity's recorded output to the body. Raises: HistoryDiverged."""
         self.clock_us = entry.time_us
         try:
             return step.plan.decode(output)
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
-
-    # --- sleeps -------------------------------------------------------------------------------------------------------
-
-    def _take_sleep(self, step: SleepStep, now_us: int) -> WaitSleep:
-        location, entry = self.cursor.place(step, "sleep", None)
-        if entry is None:
-            deadline_us = _deadline(step, now_us)
-            assert deadline_us is not None
-            self._record(ev.SleepStarted(location, step.version, deadline_us))
-        return WaitSleep(location, step, self._sleep(location).deadline_us)
-
-    def _look_sleep(self, wait: WaitSleep, now_us: int) -> Any:
-        entry = self._sleep(wait.location)
-        if entry.outcome is not None:
-            self._pass(entry.location, entry.time_us)
-            return None
-        if now_us >= entry.deadline_us:
-            self._record(ev.SleepFinished(wait.location, "normal"))
-        return PENDING
 
     def _sleep(self, location: Location) -> SleepEntry:
         entry = self._state.history.at(location)
@@ -185,46 +160,6 @@ class Branch:
         return entry
 
     # --- signals ------------------------------------------------------------------------------------------------------
-
-    def _take_listen(self, step: ListenStep, now_us: int) -> WaitListen:
-        if step.timeout_us is None and step.until_us is None:
-            return WaitListen(step, location=self.cursor.place(step, "listen", None)[0])
-        location, recorded = self.cursor.place(step, TIMED_LISTEN, None)
-        if recorded is None:
-            deadline_us = _deadline(step, now_us)
-            assert deadline_us is not None
-            self._record(ev.SleepStarted(location, step.version, deadline_us, listen=True))
-        entry = self._sleep(location)
-        self._pass(location, entry.time_us)
-        return WaitListen(step, sleep=location, deadline_us=entry.deadline_us)
-
-    def _look_listen(self, wait: WaitListen) -> Any:
-        assert wait.location is not None
-        entry = self._state.history.at(wait.location)
-        if entry is not None:
-            return self._signals(wait.step, entry)
-        taken = self._queued(wait.step)
-        if taken:
-            self._record(ev.SignalConsumed(wait.location, wait.step.version, taken))
-        return PENDING
-
-    def _look_timed(self, wait: WaitListen, now_us: int) -> Any:
-        assert wait.sleep is not None
-        sleep = self._sleep(wait.sleep)
-        if sleep.outcome is None:
-            # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
-            taken = self._queued(wait.step)
-            if taken:
-                location, _ = self.cursor.place(wait.step, "listen", None)
-                self._record(ev.SleepFinished(wait.sleep, "interrupted"))
-                self._record(ev.SignalConsumed(location, wait.step.version, taken))
-            elif now_us >= sleep.deadline_us:
-                self._record(ev.SleepFinished(wait.sleep, "uninterrupted"))
-            return PENDING
-        if sleep.outcome == "interrupted":
-            return self._signals(wait.step, self.cursor.place(wait.step, "listen", None)[1])
-        self.clock_us = sleep.time_us
-        return None if wait.step.limit is None else []
 
     def _queued(self, step: ListenStep) -> tuple[str, ...]:
         limit = 1 if step.limit is None else step.limit
@@ -245,7 +180,7 @@ class Branch:
         if step.limit is None and len(entry.signals) > 1:
             raise self._too_many(step, entry)
         values = [self._signal(step, signal, entry.location) for signal in entry.signals]
-        self._pass(entry.location, entry.time_us)
+        self.clock_us = entry.time_us
         return values[0] if step.limit is None else values
 
     def _signal(self, step: ListenStep, signal: Signal, location: Location) -> Any:
@@ -282,9 +217,10 @@ class Branch:
             fix="ctx.listen_n",
         )
 
-    # --- the evolution of code ----------------------------------------------------------------------------------------
+    # --- steps that decide by themselves ------------------------------------------------------------------------------
 
-    def _removed(self, step: RemovedStep, now_us: int) -> None:
+    def removed(self, step: RemovedStep) -> None:
+        """Pass the place of a step that the code no longer has."""
         place = self.cursor.place_removed(step.kind, step.name)
         if place is None:
             return
@@ -293,33 +229,86 @@ class Branch:
             self._record(ev.StepRemoved(location, step.version, step.kind, step.name))
         entry = self._state.history.at(location)
         assert entry is not None
-        self._pass(entry.location, entry.time_us)
+        self.clock_us = entry.time_us
         if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
             rest = self.cursor.current
-            assert isinstance(rest, SignalsEntry)
-            self._pass(rest.location, rest.time_us)
+            if isinstance(rest, SignalsEntry):
+                self.cursor.place_removed("listen", None)
+                self.clock_us = rest.time_us
 
-    def _check_version(self, step: CheckVersionStep, now_us: int) -> int:
+    def check_version(self, step: CheckVersionStep) -> int:
+        """Answer a version check, for ever."""
         (location, recorded), before = self.cursor.place_version_check()
         if recorded is None:
             version, value = (step.version, step.latest) if before is None else (before + 1, before)
             self._record(ev.VersionChecked(location, version, value))
         entry = self._state.history.at(location)
         assert isinstance(entry, VersionEntry)
-        self._pass(entry.location, entry.time_us)
+        self.clock_us = entry.time_us
         return entry.value - step.context_version + 1
 
-    # ------------------------------------------------------------------------------------------------------------------
+    def open(self, step: Step, kind: ev.BranchKind, name: str | None = None) -> BranchEntry:
+        """Place a closure, an inline workflow or a race; record that it is there. Raises: HistoryDiverged."""
+        location, entry = self.cursor.place(step, kind, name)
+        if entry is None:
+            self._record(ev.BranchOpened(location, step.version, kind, name))
+            entry = self._state.history.at(location)
+        assert isinstance(entry, BranchEntry)
+        return entry
 
-    def _pass(self, location: Location, time_us: int) -> None:
-        self.cursor.advance(location)
-        self.clock_us = time_us
+    def decide_race(self, step: Step, entry: BranchEntry, winner: int | None, value: bytes) -> None:
+        """Record how a race ended. Raises: HistoryDiverged: another end is recorded."""
+        if not entry.decided:
+            self._record(ev.RaceDecided(entry.location, winner, value))
+        elif entry.winner != winner:
+            raise self._other_winner(step, entry, winner)
+        self.clock_us = max(self.clock_us, entry.time_us)
+
+    def open_loop(self, step: LoopStep) -> LoopEntry:
+        """Place a loop; record that it is there, with its first state. Raises: HistoryDiverged."""
+        location, entry = self.cursor.place(step, "loop", None)
+        if entry is None:
+            self._record(ev.LoopCommitted(location, step.version, 0, step.state))
+            entry = self._state.history.at(location)
+        assert isinstance(entry, LoopEntry)
+        return entry
+
+    def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None) -> int:
+        """Record how far a loop has come; return the event's ``seq``."""
+        self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output))
+        self.clock_us = entry.time_us
+        return entry.seq
+
+    def loop_state(self, step: LoopStep, entry: LoopEntry) -> Any:
+        """Return a loop's state as of its last commit. Raises: HistoryDiverged."""
+        return self._decode(step, step.decode_state, entry.state, entry.location, "state of the loop")
+
+    def loop_output(self, step: LoopStep, entry: LoopEntry, output: bytes) -> Any:
+        """Return what a loop gave. Raises: HistoryDiverged."""
+        return self._decode(step, step.decode, output, entry.location, "output of the loop")
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _decode(self, step: Step, decode: Callable[[bytes], Any], raw: bytes, location: Location, what: str) -> Any:
         try:
             return decode(raw)
         except Exception as error:
             self._misfit(step, location, what, error)
+
+    def _other_winner(self, step: Step, entry: BranchEntry, winner: int | None) -> HistoryDiverged:
+        at = format_location(entry.location)
+        recorded, found = _shown_winner(entry.winner), _shown_winner(winner)
+        return HistoryDiverged(
+            f"history diverged at {at}: recorded is that {recorded} the race, with the code in {step.file}:{step.line} "
+            f"{found}. Put its competitors back in the order they had. Nothing was changed in the history: after the code "
+            f"is fixed, wake the workflow",
+            location=at,
+            recorded=recorded,
+            attempted=found,
+            file=step.file,
+            line=step.line,
+            fix="ctx.race",
+        )
 
     def _misfit(self, step: Step, location: Location, what: str, error: Exception) -> NoReturn:
         at = format_location(location)
@@ -336,12 +325,19 @@ class Branch:
         ) from error
 
 
-def _deadline(step: SleepStep | ListenStep, now_us: int) -> int | None:
+def _shown_winner(winner: int | None) -> str:
+    return "nobody won" if winner is None else f"competitor {winner} won"
+
+
+def _deadline(step: SleepStep | ListenStep, now_us: int) -> int:
     if isinstance(step, SleepStep):
         relative, absolute, what = step.duration_us, step.until_us, "ctx.sleep"
     else:
         relative, absolute, what = step.timeout_us, step.until_us, "the timeout of ctx.listen"
-    return absolute if relative is None else add_us(now_us, relative, what)
+    if relative is not None:
+        return add_us(now_us, relative, what)
+    assert absolute is not None
+    return absolute
 
 
 def _activity_failure(location: Location, failed: ev.ActivityFailed) -> ActivityFailed:

@@ -174,6 +174,29 @@ def _checked(e: ev.VersionChecked) -> dict[str, Any]:
     return {"location": format_location(e.location), "version": e.version, "value": e.value}
 
 
+def _opened(e: ev.BranchOpened) -> dict[str, Any]:
+    data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
+    if e.name is not None:
+        data["name"] = e.name
+    return data
+
+
+def _decided(e: ev.RaceDecided) -> dict[str, Any]:
+    return {"location": format_location(e.location), "winner": e.winner, "value": _raw(e.value)}
+
+
+def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "location": format_location(e.location),
+        "version": e.version,
+        "iteration": e.iteration,
+        "state": _raw(e.state),
+    }
+    if e.output is not None:
+        data["output"] = _raw(e.output)
+    return data
+
+
 _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.WorkflowDispatched: _dispatched,
     ev.WorkflowSuspended: _suspended,
@@ -188,6 +211,9 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.SleepFinished: _sleep_finished,
     ev.StepRemoved: _removed,
     ev.VersionChecked: _checked,
+    ev.BranchOpened: _opened,
+    ev.RaceDecided: _decided,
+    ev.LoopCommitted: _loop,
 }
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -249,6 +275,11 @@ def _read_sleep_started(d: Data) -> ev.EventData:
     return ev.SleepStarted(parse_location(d["location"]), d["version"], parse_time(d["deadline"]), d["listen"])
 
 
+def _read_loop(d: Data) -> ev.EventData:
+    output = to_json(d["output"]) if "output" in d else None
+    return ev.LoopCommitted(parse_location(d["location"]), d["version"], d["iteration"], to_json(d["state"]), output)
+
+
 _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "workflow.dispatched": _read_dispatched,
     "workflow.suspended": _read_suspended,
@@ -263,6 +294,9 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "sleep.started": _read_sleep_started,
     "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
     "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
+    "loop.committed": _read_loop,
     "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
 }
 

@@ -12,10 +12,12 @@ Placement = tuple[Location, Entry | None]
 
 
 class Cursor:
-    """Walks one branch. Between two recorded entries sits the *previous* coordinate, after which an insertion goes.
+    """Walks one branch, over what was recorded on it when the walk began.
 
-    A matched or newly recorded entry is passed with :meth:`advance`; after an insertion the entry that was current stays
-    current, because the inserted one landed just before it.
+    Between two recorded entries sits the *previous* coordinate, after which an insertion goes. Placing a step passes it:
+    the cursor moves on, whether the step is recorded by then or not, so that a join can place its steps one after the
+    other before any of them is. After an insertion the entry that was current stays current, because the inserted one
+    stands just before it.
     """
 
     __slots__ = ("_entries", "_index", "_previous", "_version", "prefix")
@@ -24,7 +26,7 @@ class Cursor:
         """``version``: that of the branch's context, to which ``ctx.v(n)`` in the hints is relative."""
         self.prefix = prefix
         self._version = version
-        self._entries = history.branch(prefix)
+        self._entries = list(history.branch(prefix))
         self._index = 0
         self._previous: Coordinate | None = None
 
@@ -34,54 +36,47 @@ class Cursor:
 
     @property
     def last_location(self) -> Location:
-        """The location of the last event passed on this branch; the branch itself before the first."""
+        """The location of the last step passed on this branch; the branch itself before the first."""
         return self.prefix if self._previous is None else (*self.prefix, self._previous)
 
     def place(self, step: Step, kind: str, name: str | None) -> Placement:
-        """Compare a step with what is recorded here (the five rules of semantics.md §3).
+        """Compare a step with what is recorded here (the five rules of semantics.md §3), and pass it.
 
-        Raises: HistoryDiverged: what is recorded here is newer than the step, or another step.
+        Raises: HistoryDiverged: what is recorded here is newer than the step, or another step; nothing is passed.
         """
         entries = self._entries
         if self._index == len(entries):
-            return self._next(), None
+            return self._new(), None
         entry = entries[self._index]
         if step.version > entry.version:
-            return self._insertion(entry), None
+            return self._inserted(entry), None
         if step.version < entry.version:
             raise self._diverged(
                 step, kind, name, entry, f"version {entry.version} is recorded, the code has {step.version}"
             )
         if entry.kind != kind or entry.name != name:
             raise self._diverged(step, kind, name, entry, "another step")
-        return entry.location, entry
-
-    def advance(self, location: Location) -> None:
-        """Pass the entry at the location, which is recorded by now."""
-        passed = self._entries[self._index]
-        assert passed.location == location, f"passed {passed.describe()} instead of {format_location(location)}"
-        self._index += 1
-        self._previous = location[-1]
+        return self._passed(entry), entry
 
     def place_removed(self, kind: str, name: str | None) -> Placement | None:
         """Look whether a removed step's place is here: new (no entry), recorded (entry), or None: not here, stay."""
         entry = self.current
         if entry is None:
-            return self._next(), None
+            return self._new(), None
         if isinstance(entry, RemovedEntry):
             matches = entry.removed_kind == kind and entry.removed_name == name
         else:
             matches = entry.removable == kind and entry.name == name
-        return (entry.location, entry) if matches else None
+        return (self._passed(entry), entry) if matches else None
 
     def place_version_check(self) -> tuple[Placement, int | None]:
         """Return the place of a version check, and the version of the entry it is to be inserted before, if any."""
         entry = self.current
         if entry is None:
-            return (self._next(), None), None
+            return (self._new(), None), None
         if isinstance(entry, VersionEntry):
-            return (entry.location, entry), None
-        return (self._insertion(entry), None), entry.version
+            return (self._passed(entry), entry), None
+        return (self._inserted(entry), None), entry.version
 
     def finish(self) -> None:
         """Check that the branch may return here.
@@ -102,11 +97,20 @@ class Cursor:
             fix="ctx.removed",
         )
 
-    def _next(self) -> Location:
-        return next_location(self.prefix, self._previous)
+    def _new(self) -> Location:
+        location = next_location(self.prefix, self._previous)
+        self._previous = location[-1]
+        return location
 
-    def _insertion(self, current: Entry) -> Location:
-        return (*self.prefix, insert_between(self._previous, current.coordinate))
+    def _inserted(self, current: Entry) -> Location:
+        self._previous = insert_between(self._previous, current.coordinate)
+        return (*self.prefix, self._previous)
+
+    def _passed(self, entry: Entry) -> Location:
+        self._index += 1
+        location = entry.location
+        self._previous = location[-1]
+        return location
 
     def _diverged(self, step: Step, kind: str, name: str | None, entry: Entry, why: str) -> HistoryDiverged:
         found = f"{kind} {name!r}" if name is not None else kind

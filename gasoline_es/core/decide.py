@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, assert_never, cast
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.retry import backoff_us
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
+from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 
 Decision = tuple[list[ev.EventData], Reply]

@@ -197,6 +197,44 @@ class StepRemoved:
     name: str | None = None
 
 
+# --- flow: branches, loops, races -------------------------------------------------------------------------------------
+
+BranchKind = Literal["closure", "run", "race"]
+
+
+@fact
+class BranchOpened:
+    """Steps below ``location`` follow: a closure's, another workflow's body run inline (``name``), or a race's."""
+
+    TYPE: ClassVar[str] = "branch.opened"
+    location: Location
+    version: int
+    kind: BranchKind
+    name: str | None = None
+
+
+@fact
+class RaceDecided:
+    """``winner``: the index of the competitor that succeeded first, with its value; None when all of them failed."""
+
+    TYPE: ClassVar[str] = "race.decided"
+    location: Location
+    winner: int | None
+    value: bytes
+
+
+@fact
+class LoopCommitted:
+    """Iterations up to this one are over and forgotten by replay; 0 is the loop's start. ``output``: it is over."""
+
+    TYPE: ClassVar[str] = "loop.committed"
+    location: Location
+    version: int
+    iteration: int
+    state: bytes
+    output: bytes | None = None
+
+
 @fact
 class VersionChecked:
     """``value`` is the absolute version this position answers for ever (semantics.md §3)."""
@@ -231,10 +269,22 @@ EventData = (
     | SleepFinished
     | StepRemoved
     | VersionChecked
+    | BranchOpened
+    | RaceDecided
+    | LoopCommitted
     | Unreadable
 )
 LocatedData = (
-    ActivityCompleted | ActivityFailed | SignalConsumed | SleepStarted | SleepFinished | StepRemoved | VersionChecked
+    ActivityCompleted
+    | ActivityFailed
+    | SignalConsumed
+    | SleepStarted
+    | SleepFinished
+    | StepRemoved
+    | VersionChecked
+    | BranchOpened
+    | RaceDecided
+    | LoopCommitted
 )
 
 

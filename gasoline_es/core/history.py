@@ -15,10 +15,15 @@ TIMED_LISTEN: Final = "timed listen"
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What is recorded at one location. ``time_us`` is the time of its last event: what ``ctx.now()`` tells after it."""
+    """What is recorded at one location. ``seq`` and ``time_us`` are those of its last event: when it was answered.
+
+    Answers are given to a body in order of ``seq``, on a replay as on the first run; ``time_us`` is what ``ctx.now()``
+    tells after it.
+    """
 
     location: Location
     version: int
+    seq: int
     time_us: int
 
     @property
@@ -142,20 +147,74 @@ class VersionEntry(Entry):
         return "check_version"
 
 
+@dataclass(slots=True, eq=False)
+class BranchEntry(Entry):
+    """A closure, a workflow run inline, or a race, whose steps are on branches below. ``winner``: of a decided race."""
+
+    opened: ev.BranchKind
+    opened_name: str | None
+    decided: bool = False
+    winner: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.opened
+
+    @property
+    def removable(self) -> str:
+        return "join" if self.opened == "closure" else self.opened
+
+    @property
+    def name(self) -> str | None:
+        return self.opened_name
+
+
+@dataclass(slots=True, eq=False)
+class LoopEntry(Entry):
+    """A loop as of its last commit: the iterations up to ``iteration`` are over, and their branches gone from here."""
+
+    iteration: int
+    state: bytes
+    output: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        return "loop"
+
+
 class History:
     """Entries by branch, each branch in order of coordinates. A branch is named by its location; the root by ``()``."""
 
-    __slots__ = ("_branches",)
+    __slots__ = ("_below", "_branches")
 
     def __init__(self) -> None:
         self._branches: dict[Location, list[Entry]] = {}
+        self._below: dict[Location, dict[Coordinate, None]] = {}
+        """By location, the coordinates under which there are entries: what a loop forgets is found by it."""
 
     def branch(self, prefix: Location) -> list[Entry]:
         """Return the branch's entries in order; the very list, which grows as events are applied."""
         entries = self._branches.get(prefix)
         if entries is None:
             entries = self._branches[prefix] = []
+            for depth in range(len(prefix), 0, -1):
+                below = self._below.setdefault(prefix[: depth - 1], {})
+                if prefix[depth - 1] in below:
+                    break
+                below[prefix[depth - 1]] = None
         return entries
+
+    def forget(self, loop: Location, iteration: int) -> None:
+        """Drop what the iterations of a loop up to this one recorded."""
+        for coordinate in list(self._below.get(loop, ())):
+            if coordinate[0] <= iteration:
+                del self._below[loop][coordinate]
+                self._drop((*loop, coordinate))
+
+    def _drop(self, branch: Location) -> None:
+        self._branches.pop(branch, None)
+        for coordinate in self._below.pop(branch, ()):
+            self._drop((*branch, coordinate))
 
     def at(self, location: Location) -> Entry | None:
         """Return the entry recorded at the location, if any."""

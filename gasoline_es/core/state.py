@@ -11,14 +11,20 @@ from typing import Final, Literal, get_args
 from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
     ActivityEntry,
+    BranchEntry,
     Entry,
     History,
+    LoopEntry,
     RemovedEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
     VersionEntry,
 )
+from gasoline_es.core.location import Location
+
+_ANSWERS: Final = (ev.ActivityCompleted, ev.ActivityFailed, ev.SleepFinished, ev.SignalConsumed)
+"""What a step that waits may be answered by."""
 
 Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
 NULL = b"null"
@@ -108,7 +114,7 @@ class Summary:
 class WorkflowState:
     """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
 
-    __slots__ = ("dispatched", "document", "forgotten_us", "history", "known", "output", "queue", "summary")
+    __slots__ = ("dispatched", "document", "forgotten_us", "history", "known", "news", "output", "queue", "summary")
 
     def __init__(self, workflow_id: str) -> None:
         self.summary = Summary(workflow_id)
@@ -123,6 +129,8 @@ class WorkflowState:
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
         self.history = History()
+        self.news: list[Location] | None = None
+        """Where something was recorded since it was last emptied; None while nobody asks."""
 
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
         """Fold the next event."""
@@ -130,14 +138,16 @@ class WorkflowState:
         if self.summary.status == "unreadable":
             return
         try:
-            self._fold(data, time_us)
+            self._fold(data, seq, time_us)
+            if self.news is not None and isinstance(data, _ANSWERS):
+                self.news.append(data.location)
         except (AssertionError, KeyError) as error:
             self.summary.set_aside(f"event {seq} of type {data.TYPE} does not fit what is recorded before it: {error}")
 
-    def _fold(self, data: ev.EventData, time_us: int) -> None:
+    def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
             case ev.ActivityCompleted():
-                self._activity(data, time_us).output = data.output
+                self._activity(data, seq, time_us).output = data.output
                 if data.state is not None:
                     self.document = data.state
             case ev.SignalReceived():
@@ -145,13 +155,13 @@ class WorkflowState:
                 self._remember(data.signal_id, time_us)
             case ev.SignalConsumed():
                 taken = tuple(self.queue.pop(signal_id) for signal_id in data.signal_ids)
-                self.history.add(SignalsEntry(data.location, data.version, time_us, taken))
+                self.history.add(SignalsEntry(data.location, data.version, seq, time_us, taken))
             case ev.ActivityFailed():
-                self._activity(data, time_us).failures += (data,)
+                self._activity(data, seq, time_us).failures += (data,)
             case ev.SleepStarted():
-                self.history.add(SleepEntry(data.location, data.version, time_us, data.deadline_us, data.listen))
+                self.history.add(SleepEntry(data.location, data.version, seq, time_us, data.deadline_us, data.listen))
             case ev.SleepFinished():
-                self._finish_sleep(data, time_us)
+                self._finish_sleep(data, seq, time_us)
             case ev.WorkflowDispatched():
                 self.dispatched = data
             case ev.WorkflowCompleted():
@@ -160,31 +170,50 @@ class WorkflowState:
                 for signal_id in data.signal_ids:
                     self.queue.pop(signal_id, None)
             case ev.StepRemoved():
-                self.history.add(RemovedEntry(data.location, data.version, time_us, data.kind, data.name))
+                self.history.add(RemovedEntry(data.location, data.version, seq, time_us, data.kind, data.name))
             case ev.VersionChecked():
-                self.history.add(VersionEntry(data.location, data.version, time_us, data.value))
+                self.history.add(VersionEntry(data.location, data.version, seq, time_us, data.value))
+            case ev.BranchOpened():
+                self.history.add(BranchEntry(data.location, data.version, seq, time_us, data.kind, data.name))
+            case ev.RaceDecided():
+                entry = self.history.at(data.location)
+                assert isinstance(entry, BranchEntry), f"no race at {data.location}"
+                entry.seq, entry.time_us, entry.decided, entry.winner = seq, time_us, True, data.winner
+            case ev.LoopCommitted():
+                self._commit_loop(data, seq, time_us)
             case _:
                 pass
 
-    def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, time_us: int) -> ActivityEntry:
+    def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, seq: int, time_us: int) -> ActivityEntry:
         location = data.location
         branch = self.history.branch(location[:-1])
         at_its_end = not branch or branch[-1].location < location  # as every step of a live run is
         entry: Entry | None = None if at_its_end else self.history.at(location)
         if entry is None:
-            entry = ActivityEntry(location, data.version, time_us, data.name, data.started_us)
+            entry = ActivityEntry(location, data.version, seq, time_us, data.name, data.started_us)
             if at_its_end:
                 branch.append(entry)
             else:
                 self.history.add(entry)
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
-        entry.time_us = time_us
+        entry.seq, entry.time_us = seq, time_us
         return entry
 
-    def _finish_sleep(self, data: ev.SleepFinished, time_us: int) -> None:
+    def _commit_loop(self, data: ev.LoopCommitted, seq: int, time_us: int) -> None:
+        entry = self.history.at(data.location)
+        if entry is None:
+            entry = LoopEntry(data.location, data.version, seq, time_us, data.iteration, data.state, data.output)
+            self.history.add(entry)
+            return
+        assert isinstance(entry, LoopEntry), f"no loop at {data.location}"
+        entry.seq, entry.time_us = seq, time_us
+        entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
+        self.history.forget(data.location, data.iteration)
+
+    def _finish_sleep(self, data: ev.SleepFinished, seq: int, time_us: int) -> None:
         entry = self.history.at(data.location)
         assert isinstance(entry, SleepEntry), f"no sleep at {data.location}"
-        entry.outcome, entry.time_us = data.outcome, time_us
+        entry.outcome, entry.seq, entry.time_us = data.outcome, seq, time_us
 
     def _remember(self, signal_id: str, time_us: int) -> None:
         self.known[signal_id] = time_us

@@ -9,10 +9,12 @@ Times are integer microseconds: durations relative, deadlines since the epoch in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,13 @@ class Step:
             if start <= self.instruction < end:
                 return line or 0
         return 0
+
+    whole: ClassVar[bool] = False
+    """Whether it was given other steps, see :meth:`parts`."""
+
+    def parts(self) -> Iterable[Step]:
+        """The steps this one was given: they are awaited with it."""
+        return ()
 
 
 @dataclass(slots=True, eq=False)
@@ -107,3 +116,94 @@ class CheckVersionStep(Step):
 
     latest: int
     context_version: int
+
+
+# --- flow -------------------------------------------------------------------------------------------------------------
+
+Body = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Makes a branch's coroutine of the port its context stands on."""
+
+
+class Break(Generic[T]):
+    """Ends a loop: ``return Break(value)`` from its body makes ``value`` what the loop gives."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("value",)
+
+    def __init__(self, value: T = None) -> None:  # type: ignore[assignment]
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Break({self.value!r})"
+
+
+@dataclass(slots=True, eq=False)
+class ValueStep(Step):
+    """A value that is there already: ``ctx.maybe(None)``. It takes no location."""
+
+    value: Any
+
+
+@dataclass(slots=True, eq=False)
+class ClosureStep(Step):
+    """A body on a branch of its own; with a ``name``, another workflow's, run inline."""
+
+    body: Body
+    name: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class JoinStep(Step):
+    """Steps to go side by side. ``make`` puts their values together: a tuple or a list."""
+
+    steps: Sequence[Step]
+    make: Callable[[Iterable[Any]], Any]
+
+    whole: ClassVar[bool] = True
+
+    def parts(self) -> Iterable[Step]:
+        return self.steps
+
+
+@dataclass(slots=True, eq=False)
+class RaceStep(Step):
+    """Steps to go side by side until the first of them succeeds. ``encoders``: what each gives, as JSON."""
+
+    steps: Sequence[Step]
+    encoders: Sequence[Callable[[Any], bytes]]
+
+    whole: ClassVar[bool] = True
+
+    def parts(self) -> Iterable[Step]:
+        return self.steps
+
+
+@dataclass(slots=True, eq=False)
+class CatchStep(Step):
+    """A step whose terminal failure is a value: ``made`` makes it of what it gave, ``failed`` of its error."""
+
+    step: Step
+    made: Callable[[Any], Any]
+    failed: Callable[[Exception], Any]
+
+    whole: ClassVar[bool] = True
+
+    def parts(self) -> Iterable[Step]:
+        return (self.step,)
+
+
+@dataclass(slots=True, eq=False)
+class LoopStep(Step):
+    """A body that runs again and again, each time on a branch of its own, until it returns a :class:`Break`.
+
+    ``state``: the first one, as JSON. ``roundtrip`` encodes a state and gives it as it comes back; ``encode`` and
+    ``decode`` are for the value of the ``Break``. ``commit_interval``: iterations between two commits.
+    """
+
+    body: Callable[[Any, Any], Coroutine[Any, Any, Any]]
+    state: bytes
+    roundtrip: Callable[[Any], tuple[bytes, Any]]
+    decode_state: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    commit_interval: int

@@ -7,6 +7,7 @@ that an append that failed for want of space costs no second execution.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -14,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from gasoline_es.activity_context import ActivityContext
-from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.decide import AttemptFailed
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import error_info
 from gasoline_es.core.values import codec_for
+from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.runtime.live import Live
@@ -167,6 +168,7 @@ class ActivityRunner:
             attempt_us=now_us,
             location=location,
             state_json=state.document,
+            alone=wait.alone,
         )
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self._running < self._max:
@@ -182,6 +184,16 @@ class ActivityRunner:
         """The attempt's outcome is durable, or no longer wanted."""
         if self._attempts.get(attempt.key) is attempt:
             del self._attempts[attempt.key]
+
+    def cancel(self, key: str) -> None:
+        """Nobody waits for the attempt there any more."""
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            self.forget(attempt)
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(attempt)
+            if attempt.outcome is None:
+                self._give_up(attempt)
 
     def forget_all(self, attempts: Iterable[Attempt]) -> None:
         """The outcomes of these attempts are durable."""

@@ -16,10 +16,11 @@ import orjson
 from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX, WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, Returned, Run, error_info
+from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
@@ -88,7 +89,7 @@ class Driver:
             if run is None:
                 run = self._start(partition, live, now_us)
             else:
-                run.advance(now_us)
+                run.advance(now_us, live.durable_seq)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
             _log.exception("the engine stumbled over workflow %s", live.id)
@@ -141,12 +142,12 @@ class Driver:
             given = definition.input_codec.decode(dispatched.input)
         except Exception as error:
             misfit = HistoryDiverged(
-                f"the recorded input of workflow {run.workflow_id} does not read as the type {definition.name!r} takes "
+                f"the recorded input of workflow {live.id} does not read as the type {definition.name!r} takes "
                 f"now: {error}. Give the type a default or a validator that reads the old form, then wake the workflow"
             )
             run.end = Died(error_info(misfit))
             return run
-        run.start(lambda: definition.fn(WorkflowContext(run), given), now_us)
+        run.start(lambda strand: definition.fn(WorkflowContext(strand), given), now_us, live.durable_seq)
         return run
 
     def _finish(self, partition: Partition, live: Live, end: Returned | Died) -> None:
@@ -179,24 +180,37 @@ class Driver:
         live.drop_run()
 
     def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
-        """Nothing more can be decided now: start the activity, or wait for a time or a signal."""
-        wait = run.wait
-        match wait:
-            case WaitActivity():
-                not_before_us = wait.not_before_us
-                if not_before_us is None or now_us >= not_before_us:
-                    self._start_activity(partition, live, wait, now_us)
-                    return
-                self.timers.arm(live.id, not_before_us)
-            case WaitSleep():
-                self.timers.arm(live.id, wait.deadline_us)
-            case WaitListen():
-                if wait.deadline_us is not None:
+        """Nothing more can be decided now: start activities, or wait for times and signals."""
+        for given_up in run.given_up:
+            self.runner.cancel(key_of(live.id, given_up.location))
+        run.given_up.clear()
+        fresh, run.fresh = run.fresh, []
+        for wait in fresh:
+            match wait:
+                case WaitActivity():
+                    if wait.not_before_us is not None:
+                        run.retrying[wait.location] = wait
+                        self.timers.arm(live.id, wait.not_before_us)
+                    elif not wait.over and not self._start_activity(partition, live, wait, now_us):
+                        return
+                case WaitSleep():
                     self.timers.arm(live.id, wait.deadline_us)
-            case None:
-                raise AssertionError(f"{live.id} neither waits nor ended")
-            case _:
-                assert_never(wait)
+                case WaitListen():
+                    if wait.deadline_us is not None:
+                        self.timers.arm(live.id, wait.deadline_us)
+                case _:
+                    assert_never(wait)
+        for wait in list(run.retrying.values()):
+            if wait.not_before_us is None or now_us >= wait.not_before_us:
+                del run.retrying[wait.location]
+                if not self._start_activity(partition, live, wait, now_us):
+                    return
+        if run.activities > len(run.retrying):
+            return
+        self._wait(partition, live)
+
+    def _wait(self, partition: Partition, live: Live) -> None:
+        """Nothing runs for it: it may leave memory after a while."""
         if live.state.summary.status == "sleeping":
             # Woken for nothing, and suspended already: it leaves memory as soon as what woke it is durable.
             live.suspended_at = live.state.summary.seq
@@ -222,12 +236,11 @@ class Driver:
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
-        if (
-            run is not None
-            and isinstance(run.wait, WaitActivity)
-            and self.runner.holds(key_of(live.id, run.wait.location))
+        if run is not None and any(
+            isinstance(wait, WaitActivity) and self.runner.holds(key_of(live.id, wait.location))
+            for wait in run.waits.values()
         ):
-            return  # its result is still to be recorded
+            return  # a result is still to be recorded
         if live.settled:
             self._idle.pop(live, None)
             live.idle = False
@@ -235,16 +248,18 @@ class Driver:
 
     # --- activities ---------------------------------------------------------------------------------------------------
 
-    def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity, now_us: int) -> None:
+    def _start_activity(self, partition: Partition, live: Live, wait: WaitActivity, now_us: int) -> bool:
+        """Start an attempt; False: the definition is wrong, which was the end of the workflow."""
         definition = wait.step.plan.definition
         if definition not in self._met:
             try:
                 self.registry.meet(definition)
             except DefinitionError as error:
                 self._finish(partition, live, Died(error_info(error)))
-                return
+                return False
             self._met.add(definition)
         self.runner.start(live, wait, now_us)
+        return True
 
     def _activity_finished(self, attempt: Attempt) -> None:
         """Record the outcome of an attempt. The runner keeps it until it is durable."""
@@ -258,7 +273,6 @@ class Driver:
                 outcome = self._record_output(partition, live, attempt, outcome)
             if outcome is not None:
                 self._record_failure(partition, live, attempt, outcome)
-            live.blocked_on = live.state.summary.seq
             partition.recorded(attempt)
         except Exception as error:
             # The event loop calls this: an error must not be lost in a log line while the workflow stands still.
@@ -353,18 +367,22 @@ class Driver:
 
 
 def _suspended(run: Run) -> ev.WorkflowSuspended:
-    wait = run.wait
-    match wait:
-        case WaitActivity():
-            return ev.WorkflowSuspended(deadline_us=wait.not_before_us, retry=True)
-        case WaitSleep():
-            return ev.WorkflowSuspended(deadline_us=wait.deadline_us)
-        case WaitListen():
-            return ev.WorkflowSuspended(deadline_us=wait.deadline_us, signals=tuple(sorted(wait.step.decoders)))
-        case None:
-            raise AssertionError("nothing to wait for")
-        case _:
-            assert_never(wait)
+    deadlines: list[int] = []
+    signals: set[str] = set()
+    for wait in run.waits.values():
+        match wait:
+            case WaitActivity(not_before_us=deadline_us):
+                pass
+            case WaitSleep(deadline_us=deadline_us):
+                pass
+            case WaitListen(deadline_us=deadline_us):
+                signals.update(wait.step.decoders)
+            case _:
+                assert_never(wait)
+        if deadline_us is not None:
+            deadlines.append(deadline_us)
+    assert deadlines or signals, "nothing to wait for"
+    return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), retry=bool(run.retrying))
 
 
 def _discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:

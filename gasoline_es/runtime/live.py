@@ -55,5 +55,5 @@ class Live:
             _log.warning(
                 "a workflow body resisted being closed: %s",
                 complaint,
-                extra={"workflow_id": run.workflow_id, "workflow": run.workflow_name},
+                extra={"workflow_id": self.id, "workflow": self.state.summary.name},
             )

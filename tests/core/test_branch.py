@@ -8,9 +8,11 @@ import pytest
 
 from gasoline_es.core import branch as branch_module
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import PENDING, Branch, WaitListen
+from gasoline_es.core.branch import Branch
+from gasoline_es.core.location import Location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ListenStep, SleepStep, Step
+from gasoline_es.core.waits import WaitActivity, WaitListen
 from tests.replay.world import START_US, World
 
 
@@ -29,6 +31,16 @@ class Recorder:
         self.recorded.append(data)
         self.state.apply(self.state.summary.seq + 1, 0, data, "ray", "w1")
 
+    def wait_for(self, step: Step, now_us: int) -> Any:
+        """Place a step, and decide it as far as that can be done at once."""
+        wait = self.branch.wait_for(step, NOBODY, now_us, joined=False)
+        if not isinstance(wait, WaitActivity):
+            self.branch.decide(wait, now_us)
+        return wait
+
+
+NOBODY: Any = None
+
 
 def listen(limit: int | None = None, timeout_us: int | None = None) -> ListenStep:
     return ListenStep(1, "listen", None, 0, decoders={"paid": bytes}, limit=limit, timeout_us=timeout_us)
@@ -38,46 +50,54 @@ def received(number: int, signal_id: str | None = None) -> ev.SignalReceived:
     return ev.SignalReceived(signal_id or f"s{number}", "paid", str(number).encode())
 
 
-def test_fact_that_answers_a_step_is_recorded_by_one_look_and_delivered_by_a_later_one() -> None:
+def test_fact_that_answers_a_step_is_recorded_first_and_delivered_later() -> None:
     # In between it becomes durable: the body sees nothing that could still be lost.
     there = Recorder(received(1))
-    assert there.branch.take(listen(), 0) is PENDING
+    wait = there.branch.wait_for(listen(), NOBODY, 0, joined=False)
+    assert there.branch.answered(wait) is None
+    there.branch.decide(wait, 0)
     assert there.recorded == [ev.SignalConsumed(((1,),), 1, ("s1",))]
-    assert there.branch.look(0) == b"1"
-    assert there.branch.wait is None
+    assert there.branch.answered(wait) == 3
+    assert there.branch.deliver(wait) == b"1"
 
 
 def test_sleep_of_nothing_is_recorded_and_over_at_once() -> None:
     there = Recorder()
-    assert there.branch.take(SleepStep(1, "sleep", None, 0, duration_us=0), 7) is PENDING
+    wait = there.wait_for(SleepStep(1, "sleep", None, 0, duration_us=0), 7)
     assert there.recorded == [ev.SleepStarted(((1,),), 1, 7), ev.SleepFinished(((1,),), "normal")]
-    assert there.branch.look(7) is None
+    assert there.branch.deliver(wait) is None
 
 
 def test_look_that_finds_nothing_new_records_nothing() -> None:
     there = Recorder()
-    there.branch.take(listen(timeout_us=10), 0)
+    wait = there.wait_for(listen(timeout_us=10), 0)
     before = list(there.recorded)
-    assert [there.branch.look(now_us) for now_us in range(10)] == [PENDING] * 10
+    for now_us in range(10):
+        there.branch.decide(wait, now_us)
     assert there.recorded == before
-    there.branch.look(10)
+    assert there.branch.answered(wait) is None
+    there.branch.decide(wait, 10)
+    there.branch.decide(wait, 11)
     assert there.recorded[len(before) :] == [ev.SleepFinished(((1,),), "uninterrupted")]
 
 
-def test_timed_listen_that_got_a_signal_is_one_append_of_both_facts() -> None:
+@pytest.mark.parametrize(("joined", "taken_at"), [(False, ((2,),)), (True, ((1,), (1,)))])
+def test_timed_listen_that_got_a_signal_is_one_append_of_both_facts(joined: bool, taken_at: Location) -> None:
+    """In a join its neighbour may stand at the next location, so the signals go below its own."""
     there = Recorder()
-    there.branch.take(listen(timeout_us=10), 0)
+    wait = there.branch.wait_for(listen(timeout_us=10), NOBODY, 0, joined=joined)
+    assert isinstance(wait, WaitListen)
     there.record(received(1))
     del there.recorded[:]
-    assert there.branch.look(10) is PENDING, "the queue comes before the deadline"
-    assert there.recorded == [ev.SleepFinished(((1,),), "interrupted"), ev.SignalConsumed(((2,),), 1, ("s1",))]
-    assert there.branch.look(10) == b"1"
+    there.branch.decide(wait, 10)  # the queue comes before the deadline
+    assert there.recorded == [ev.SleepFinished(((1,),), "interrupted"), ev.SignalConsumed(taken_at, 1, ("s1",))]
+    assert there.branch.deliver(wait) == b"1"
 
 
 @pytest.mark.parametrize(("limit", "taken"), [(None, 1), (1, 1), (3, 3), (5, 5), (100, 5)])
 def test_listen_takes_at_most_its_limit(limit: int | None, taken: int) -> None:
     there = Recorder(*[received(number) for number in range(5)])
-    there.branch.take(listen(limit), 0)
+    there.wait_for(listen(limit), 0)
     (consumed,) = there.recorded
     assert isinstance(consumed, ev.SignalConsumed)
     assert consumed.signal_ids == tuple(f"s{number}" for number in range(taken))
@@ -86,7 +106,7 @@ def test_listen_takes_at_most_its_limit(limit: int | None, taken: int) -> None:
 def test_listen_stops_taking_before_its_event_outgrows_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branch_module, "TAKEN_CHARACTERS_MAX", 100)
     there = Recorder(*[received(number, f"{number:02}" + "😀" * 10) for number in range(20)])
-    there.branch.take(listen(1_000), 0)
+    there.wait_for(listen(1_000), 0)
     (consumed,) = there.recorded
     assert isinstance(consumed, ev.SignalConsumed)
     # Each id takes 45 bytes of the line: the third one goes beyond the limit.
@@ -94,21 +114,10 @@ def test_listen_stops_taking_before_its_event_outgrows_a_record(monkeypatch: pyt
     assert len(there.state.queue) == 17
 
 
-@pytest.mark.parametrize("value", [SleepStep(1, "sleep", None, 0, until_us=5), listen(timeout_us=5), listen()])
-def test_branch_waits_for_one_step_at_a_time(value: Step) -> None:
-    there = Recorder()
-    there.branch.take(value, 0)
-    assert there.branch.wait is not None
-    if isinstance(there.branch.wait, WaitListen):
-        assert (there.branch.wait.location is None) == (there.branch.wait.sleep is not None)
-
-
 def test_step_of_no_kind_is_an_error_of_ours() -> None:
     unknown: Any = object()
     with pytest.raises(AssertionError):
-        Recorder().branch.take(unknown, 0)
-    with pytest.raises(AssertionError, match="nothing was taken"):
-        Recorder().branch.look(0)
+        Recorder().wait_for(unknown, 0)
 
 
 def test_clock_of_a_branch_is_the_time_of_the_last_event_delivered() -> None:

@@ -23,7 +23,7 @@ def step(version: int = 1) -> Step:
 def history(*locations: str, version: int = 1) -> History:
     made = History()
     for text in locations:
-        made.add(ActivityEntry(parse_location(text), version, 0, f"at {text}", 0))
+        made.add(ActivityEntry(parse_location(text), version, 0, 0, f"at {text}", 0))
     return made
 
 
@@ -37,15 +37,13 @@ def passed(history: History, prefix: str, *names: str) -> Cursor:
     for name in names:
         _, entry = cursor.place(step(), "activity", name)
         assert entry is not None
-        cursor.advance(entry.location)
     return cursor
 
 
 def insert(history: History, cursor: Cursor, name: str, version: int = 2) -> str:
     location, entry = cursor.place(step(version), "activity", name)
     assert entry is None
-    history.add(ActivityEntry(location, version, 0, name, 0))
-    cursor.advance(location)
+    history.add(ActivityEntry(location, version, 0, 0, name, 0))
     return format_location(location)
 
 
@@ -136,7 +134,7 @@ def test_another_kind_or_name_diverges_and_names_both(kind: str, name: str | Non
 def test_fix_for_a_version_check_is_to_put_it_back_whatever_its_version() -> None:
     for version in (1, 2):
         recorded = History()
-        recorded.add(VersionEntry(((1,),), version, 0, 1))
+        recorded.add(VersionEntry(((1,),), version, 0, 0, 1))
         with pytest.raises(HistoryDiverged) as raised:
             place(Cursor(recorded, ()), "charge")
         assert raised.value.fix.startswith("Put `await ctx.check_version(…)` back where it stood;")
@@ -144,7 +142,7 @@ def test_fix_for_a_version_check_is_to_put_it_back_whatever_its_version() -> Non
 
 def test_fix_for_a_timed_listen_removes_a_listen() -> None:
     recorded = History()
-    recorded.add(SleepEntry(((1,),), 1, 0, 60, listen=True))
+    recorded.add(SleepEntry(((1,),), 1, 0, 0, 60, listen=True))
     with pytest.raises(HistoryDiverged, match=r"await ctx\.removed\('listen'\)"):
         place(Cursor(recorded, ()), "charge")
 
@@ -173,11 +171,13 @@ def test_removed_is_new_at_the_end_and_matches_its_step_or_its_event() -> None:
     cursor = Cursor(recorded, ())
     assert cursor.place_removed("activity", "refund") is None
     assert cursor.place_removed("sleep", None) is None
+    current = cursor.current
     placement = cursor.place_removed("activity", "at {1}")
     assert placement is not None
-    assert placement[1] is cursor.current
+    assert placement[1] is current
+    assert cursor.current is None
     removed = History()
-    removed.add(RemovedEntry(((1,),), 1, 0, "activity", "charge"))
+    removed.add(RemovedEntry(((1,),), 1, 0, 0, "activity", "charge"))
     cursor = Cursor(removed, ())
     assert cursor.place_removed("activity", "refund") is None
     assert cursor.place_removed("activity", "charge") is not None
@@ -204,8 +204,7 @@ def walk(recorded: History, program: list[tuple[str, int]], far: int) -> tuple[l
         location, entry = cursor.place(step(version), "activity", name)
         if entry is None:
             new += 1
-            recorded.add(ActivityEntry(location, version, 0, name, 0))
-        cursor.advance(location)
+            recorded.add(ActivityEntry(location, version, 0, 0, name, 0))
         locations.append(location)
     return locations, new
 

@@ -8,12 +8,12 @@ import pytest
 
 from gasoline_es.core import events as ev
 from gasoline_es.core import state as state_module
-from gasoline_es.core.branch import WaitActivity
 from gasoline_es.core.commands import Dispatch, SendSignal, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
 from gasoline_es.core.ids import new_workflow_id
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ActivityPlan, ActivityStep
+from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 
 ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
@@ -187,6 +187,9 @@ def test_wake_of_an_unreadable_workflow_is_refused_with_the_reason() -> None:
 # --- activities -------------------------------------------------------------------------------------------------------
 
 
+NOBODY: Any = None
+
+
 def waiting(attempt: int, max_attempts: int = 3) -> WaitActivity:
     plan = ActivityPlan(
         name="charge",
@@ -198,7 +201,7 @@ def waiting(attempt: int, max_attempts: int = 3) -> WaitActivity:
         backoff_base_us=500,
         backoff_doublings=1,
     )
-    return WaitActivity(((4,),), ActivityStep(2, "activity", None, 0, plan, b"1"), attempt)
+    return WaitActivity(((4,),), ActivityStep(2, "activity", None, 0, plan, b"1"), NOBODY, attempt)
 
 
 def test_success_is_recorded_with_its_attempt_and_the_new_state() -> None:

@@ -15,7 +15,7 @@ locations = st.lists(coordinates, min_size=1, max_size=3).map(tuple)
 @given(st.lists(locations, unique=True, max_size=30), locations)
 def test_entries_are_found_and_kept_in_order(recorded: list[Location], other: Location) -> None:
     history = History()
-    entries = {location: ActivityEntry(location, 1, 0, "charge", 0) for location in recorded}
+    entries = {location: ActivityEntry(location, 1, 0, 0, "charge", 0) for location in recorded}
     for entry in entries.values():
         history.add(entry)
     assert all(history.at(location) is entry for location, entry in entries.items())

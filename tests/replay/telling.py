@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import Wait, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.core.location import Location, format_location
+from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
 from tests.replay.world import START_US
 
 
@@ -54,6 +54,13 @@ def _event(data: ev.EventData) -> str:
             return f"{_at(data)} removed {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.VersionChecked():
             return f"{_at(data)} version {data.value}"
+        case ev.BranchOpened():
+            return f"{_at(data)} {data.kind}{'' if data.name is None else f' {data.name}'}"
+        case ev.RaceDecided():
+            return f"{_at(data)} won by {data.winner} -> {data.value.decode()}"
+        case ev.LoopCommitted():
+            over = "" if data.output is None else f" over -> {data.output.decode()}"
+            return f"{_at(data)} loop after {data.iteration}: {data.state.decode()}{over}"
         case ev.Unreadable():
             return f"unreadable {data.type}"
         case _:
@@ -70,10 +77,8 @@ def wait(wait: Wait) -> str:
             return f"waits: sleep {format_location(wait.location)} until {time(wait.deadline_us)}"
         case WaitListen():
             names = ", ".join(sorted(wait.step.decoders))
-            location = wait.sleep or wait.location
-            assert location is not None
             until = "" if wait.deadline_us is None else f" until {time(wait.deadline_us)}"
-            return f"waits: listen for {names} {format_location(location)}{until}"
+            return f"waits: listen for {names} {format_location(wait.location)}{until}"
         case _:
             assert_never(wait)
 
@@ -86,5 +91,5 @@ def short(error: ev.ErrorInfo) -> str:
 
 def _at(data: ev.LocatedData) -> str:
     location: Location = data.location
-    version = 1 if isinstance(data, ev.SleepFinished) else data.version
+    version = 1 if isinstance(data, ev.SleepFinished | ev.RaceDecided) else data.version
     return format_location(location) + ("" if version == 1 else f" v{version}")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.errors import ActivityFailed
 from tests.replay.code import Cancelled, Paid, Shipped, charge, notify, refund, ship
 from tests.replay.world import START_US, WORKFLOW_ID, When, World
@@ -219,7 +219,7 @@ def test_replay_of_a_complete_history_records_nothing_and_gives_the_same(program
             state.apply(seq, START_US, data, "ray", "w1")
     recorded: list[ev.EventData] = []
     run = Run(state, recorded.append)
-    run.start(lambda: body_of(program, WorkflowContext(run)), world.now_us)
+    run.start(lambda strand: body_of(program, WorkflowContext(strand)), world.now_us)
     assert recorded == []
     assert isinstance(run.end, Returned)
     assert len(run.end.value) == 2 * len(program.steps)

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import Wait, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.core.codec import Envelope, decode
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
 from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import dump_json
+from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
 
 Body = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
 
@@ -140,7 +140,11 @@ class World:
 
     @property
     def wait(self) -> Wait | None:
-        return None if self.run is None else self.run.wait
+        """The only thing it waits for, if it waits."""
+        if self.run is None or not self.run.waits:
+            return None
+        (wait,) = self.run.waits.values()
+        return wait
 
     @property
     def status(self) -> str:
@@ -167,7 +171,7 @@ class World:
 
     def _start(self) -> Run:
         self.run = run = Run(self.state, self._record)
-        run.start(lambda: self.body(WorkflowContext(run)), self.now_us)
+        run.start(lambda strand: self.body(WorkflowContext(strand)), self.now_us)
         return run
 
     def _finish(self, end: Returned | Died) -> None:

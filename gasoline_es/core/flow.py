@@ -1,0 +1,376 @@
+"""Steps made of other steps: what stands between a body and the branches, joins, races and loops it awaits (semantics.md §4).
+
+A *node* is one step on its way: placed first (its location is settled, in the order of the arguments), then started,
+then answered by its *asker* being told. A node may be dropped instead, when a race is decided without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from gasoline_es.core.branch import Branch
+from gasoline_es.core.steps import (
+    Break,
+    CatchStep,
+    CheckVersionStep,
+    ClosureStep,
+    JoinStep,
+    LoopStep,
+    RaceStep,
+    RemovedStep,
+    Step,
+    ValueStep,
+)
+from gasoline_es.core.waits import Asker, Wait, WaitCommit
+from gasoline_es.errors import StepMisused
+
+if TYPE_CHECKING:
+    from gasoline_es.core.replay import Run
+    from gasoline_es.core.strand import Strand
+
+
+class Node(Protocol):
+    """One step on its way."""
+
+    def start(self) -> None:
+        """Go on as far as what is recorded allows; may tell the asker at once."""
+
+    def drop(self) -> None:
+        """Nobody waits for it any more: close what is below it."""
+
+
+def place(run: Run, step: Step, asker: Asker, *, joined: bool) -> Node:
+    """Give a step its location on the asker's branch, in the order of the calls. ``joined``: others stand beside it.
+
+    Raises: HistoryDiverged: the step does not fit what is recorded there.
+    """
+    branch = asker.branch
+    if isinstance(step, ClosureStep):
+        kind = "closure" if step.name is None else "run"
+        entry = branch.open(step, kind, step.name)
+        return _Body(run, step, asker, branch.below(entry.location, step.version))
+    if isinstance(step, JoinStep):
+        return _Join(run, step, asker)
+    if isinstance(step, RaceStep):
+        return _Race(run, step, asker)
+    if isinstance(step, CatchStep):
+        return _Catch(run, step, asker, joined=joined)
+    if isinstance(step, LoopStep):
+        return _Loop(run, step, asker)
+    if isinstance(step, ValueStep):
+        return _Value(asker, step.value)
+    if isinstance(step, RemovedStep):
+        return _Value(asker, branch.removed(step))
+    if isinstance(step, CheckVersionStep):
+        return _Value(asker, branch.check_version(step))
+    return _Leaf(run, branch.wait_for(step, asker, run.now_us, joined=joined))
+
+
+class _Leaf:
+    """A step that is answered from outside."""
+
+    __slots__ = ("_run", "_wait")
+
+    def __init__(self, run: Run, wait: Wait) -> None:
+        self._run = run
+        self._wait = wait
+
+    def start(self) -> None:
+        self._run.wait_for(self._wait)
+
+    def drop(self) -> None:
+        self._run.give_up(self._wait)
+
+
+class _Value:
+    """A step that needs no waiting."""
+
+    __slots__ = ("_asker", "_value")
+
+    def __init__(self, asker: Asker, value: Any) -> None:
+        self._asker = asker
+        self._value = value
+
+    def start(self) -> None:
+        self._asker.answered(self._value, None)
+
+    def drop(self) -> None:
+        pass
+
+
+class _Body:
+    """A closure, or another workflow's body run inline."""
+
+    __slots__ = ("_step", "_strand")
+
+    def __init__(self, run: Run, step: ClosureStep, asker: Asker, branch: Branch) -> None:
+        self._step = step
+        self._strand = run.strand(asker, branch)
+
+    def start(self) -> None:
+        self._strand.start(self._step.body)
+
+    def drop(self) -> None:
+        self._strand.drop()
+
+
+class _Part:
+    """The asker of one step of several."""
+
+    __slots__ = ("_index", "_whole", "branch")
+
+    def __init__(self, whole: _Join | _Race, index: int, branch: Branch) -> None:
+        self._whole = whole
+        self._index = index
+        self.branch = branch
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        self._whole.part(self._index, value, error)
+
+
+class _Join:
+    """Steps side by side. Each is driven to its own end; then the first error in the order of the arguments is raised."""
+
+    __slots__ = ("_asker", "_errors", "_left", "_nodes", "_run", "_step", "_values")
+
+    def __init__(self, run: Run, step: JoinStep, asker: Asker) -> None:
+        self._run = run
+        self._step = step
+        self._asker = asker
+        self._left = len(step.steps)
+        self._values: list[Any] = [None] * self._left
+        self._errors: dict[int, Exception] = {}
+        self._nodes = [
+            place(run, one, _Part(self, index, asker.branch), joined=True) for index, one in enumerate(step.steps)
+        ]
+
+    def start(self) -> None:
+        if not self._nodes:
+            self._end()
+            return
+        self._run.side_by_side += 1
+        for node in self._nodes:
+            if self._run.ended:
+                return
+            node.start()
+
+    def part(self, index: int, value: Any, error: Exception | None) -> None:
+        self._values[index] = value
+        if error is not None:
+            self._errors[index] = error
+        self._left -= 1
+        if self._left == 0:
+            self._run.side_by_side -= 1
+            self._nodes = []
+            self._end()
+
+    def _end(self) -> None:
+        if self._errors:
+            self._asker.answered(None, self._errors[min(self._errors)])
+        else:
+            self._asker.answered(self._step.make(self._values), None)
+
+    def drop(self) -> None:
+        if self._left:
+            self._run.side_by_side -= 1
+        for node in self._nodes:
+            node.drop()
+
+
+class _Race:
+    """Steps side by side, each on its own branch below the race's location, until the first succeeds.
+
+    Who wins follows from the order of the recorded answers alone, so a replay comes to the same winner; what is recorded
+    of the decision is compared with it.
+    """
+
+    __slots__ = ("_asker", "_entry", "_errors", "_nodes", "_over", "_run", "_step")
+
+    def __init__(self, run: Run, step: RaceStep, asker: Asker) -> None:
+        self._run = run
+        self._step = step
+        self._asker = asker
+        self._entry = asker.branch.open(step, "race")
+        self._errors: dict[int, Exception] = {}
+        self._over = False
+        self._nodes = [self._place(index, one) for index, one in enumerate(step.steps)]
+
+    def _place(self, index: int, step: Step) -> Node:
+        branch = self._asker.branch.below((*self._entry.location, (index + 1,)), step.version)
+        part = _Part(self, index, branch)
+        if isinstance(step, ClosureStep) and step.name is None:
+            return _Body(self._run, step, part, branch)  # its own branch already
+        return place(self._run, step, part, joined=False)
+
+    def start(self) -> None:
+        self._run.side_by_side += 1
+        for node in self._nodes:
+            if self._over or self._run.ended:
+                return
+            node.start()
+
+    def part(self, index: int, value: Any, error: Exception | None) -> None:
+        if self._over:
+            return
+        if error is None:
+            self._end(index, self._step.encoders[index](value))
+            self._asker.answered((index, value), None)
+            return
+        self._errors[index] = error
+        if len(self._errors) == len(self._step.steps):
+            self._end(None, b"null")
+            errors = [self._errors[position] for position in range(len(self._errors))]
+            self._asker.answered(None, ExceptionGroup("every competitor of the race failed", errors))
+
+    def _end(self, winner: int | None, value: bytes) -> None:
+        self.drop(but=winner)
+        self._asker.branch.decide_race(self._step, self._entry, winner, value)
+
+    def drop(self, but: int | None = None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._run.side_by_side -= 1
+        for index, node in enumerate(self._nodes):
+            if index != but and index not in self._errors:
+                node.drop()
+
+
+class _Catch:
+    """A step whose failure is a value."""
+
+    __slots__ = ("_asker", "_node", "_step", "branch")
+
+    def __init__(self, run: Run, step: CatchStep, asker: Asker, *, joined: bool) -> None:
+        self._step = step
+        self._asker = asker
+        self.branch = asker.branch
+        self._node = place(run, step.step, self, joined=joined)
+
+    def start(self) -> None:
+        self._node.start()
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        self._asker.answered(self._step.made(value) if error is None else self._step.failed(error), None)
+
+    def drop(self) -> None:
+        self._node.drop()
+
+
+class _Iteration:
+    """The asker of one iteration's body."""
+
+    __slots__ = ("_loop", "branch")
+
+    def __init__(self, loop: _Loop, branch: Branch) -> None:
+        self._loop = loop
+        self.branch = branch
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        self._loop.iterated(value, error)
+
+
+class _Loop:
+    """A body again and again, each iteration on its own branch; it starts after the last committed one.
+
+    What happened before a commit is forgotten, so a replay must find there what the first run had: the state as it comes
+    back from its encoding, and the commit's time.
+    """
+
+    __slots__ = (
+        "_asker",
+        "_committed",
+        "_done",
+        "_entry",
+        "_node",
+        "_result",
+        "_run",
+        "_starting",
+        "_state",
+        "_step",
+        "branch",
+    )
+
+    def __init__(self, run: Run, step: LoopStep, asker: Asker) -> None:
+        self._run = run
+        self._step = step
+        self._asker = asker
+        self.branch = asker.branch
+        self._entry = self.branch.open_loop(step)
+        self._done = self._committed = self._entry.iteration
+        self._state: Any = None
+        self._node: Strand | WaitCommit | None = None
+        self._starting = False
+        self._result: tuple[Any, Exception | None] | None = None
+
+    def start(self) -> None:
+        self.branch.clock_us = self._entry.time_us
+        if self._entry.output is not None:
+            self._asker.answered(self.branch.loop_output(self._step, self._entry, self._entry.output), None)
+            return
+        self._state = self.branch.loop_state(self._step, self._entry)
+        self._go()
+
+    def _go(self) -> None:
+        """Run iterations until one has to wait. (A loop, because iterations that never wait would nest too deep.)"""
+        while not self._run.ended:
+            branch = self.branch.below((*self._entry.location, (self._done + 1,)), self._entry.version)
+            self._node = strand = self._run.strand(_Iteration(self, branch), branch)
+            self._starting, self._result = True, None
+            strand.start(self._body)
+            self._starting = False
+            result: tuple[Any, Exception | None] | None = self._result  # set meanwhile, if the body is over already
+            if result is None or not self._goes_on(*result):
+                return
+
+    def _body(self, port: Any) -> Coroutine[Any, Any, Any]:
+        return self._step.body(port, self._state)
+
+    def iterated(self, value: Any, error: Exception | None) -> None:
+        """Learn that the body of an iteration returned."""
+        if self._starting:
+            self._result = (value, error)
+        elif self._goes_on(value, error):
+            self._go()
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        """Learn that a commit is durable."""
+        self._go()
+
+    def _goes_on(self, value: Any, error: Exception | None) -> bool:
+        """Whether the next iteration may start now; else the loop is over, or waits for its commit."""
+        self._node = None
+        if error is not None:
+            self._asker.answered(None, error)
+            return False
+        if value is not None and not isinstance(value, Break):
+            raise _no_break(self._step, value)
+        self._done += 1
+        if value is None and self._done - self._committed < self._step.commit_interval:
+            return True
+        encoded, self._state = self._step.roundtrip(self._state)
+        output = None if value is None else self._step.encode(cast("Break[Any]", value).value)
+        seq = self.branch.commit(self._entry, self._done, encoded, output)
+        self._committed = self._done
+        if output is not None:
+            self._asker.answered(self.branch.loop_output(self._step, self._entry, output), None)
+        else:
+            self._node = WaitCommit(self, seq)
+            self._run.wait_for_commit(self._node)
+        return False
+
+    def drop(self) -> None:
+        if isinstance(self._node, WaitCommit):
+            self._node.over = True
+        elif self._node is not None:
+            self._node.drop()
+
+
+def _no_break(step: LoopStep, value: Any) -> StepMisused:
+    return StepMisused(
+        f"the body of `ctx.{step.verb}(…)` in {step.file}:{step.line} returned {type(value).__name__} {value!r:.100}: return "
+        f"nothing to go on with the next iteration, or `return Break(value)` to end the loop",
+        file=step.file,
+        line=step.line,
+    )

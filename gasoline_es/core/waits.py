@@ -1,0 +1,80 @@
+"""What a run waits for: one small object for each step whose answer is not recorded yet, for the runtime to see to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gasoline_es.core.location import Location
+from gasoline_es.core.steps import ActivityStep, ListenStep, SleepStep
+
+if TYPE_CHECKING:
+    from gasoline_es.core.branch import Branch
+
+
+class Asker(Protocol):
+    """Who waits for an answer: a body, or a join, race or catch between it and the step."""
+
+    branch: Branch
+    """The branch the step stands on."""
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        """Take the answer: a value, or the error that was recorded in its stead."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitActivity:
+    """An attempt of an activity is to run, now or at ``not_before_us``.
+
+    ``alone``: no other step goes on beside it, so it may touch the workflow's state. ``over``: nobody waits for it any
+    more.
+    """
+
+    location: Location
+    step: ActivityStep
+    asker: Asker
+    attempt: int = 1
+    first_started_us: int | None = None
+    not_before_us: int | None = None
+    alone: bool = True
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitSleep:
+    """The deadline is to pass."""
+
+    location: Location
+    step: SleepStep
+    asker: Asker
+    deadline_us: int
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitListen:
+    """A signal is to come, or ``deadline_us`` to pass.
+
+    ``location`` is the listen's own; a timed one is a sleep there, and the signals it takes go to ``taken_at``: the next
+    location, or, where steps beside it may stand at that one, a location below.
+    """
+
+    location: Location
+    step: ListenStep
+    asker: Asker
+    deadline_us: int | None = None
+    taken_at: Location | None = None
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitCommit:
+    """A loop goes on once its last commit, the event ``seq``, is durable."""
+
+    asker: Asker
+    seq: int
+    over: bool = False
+
+
+Wait = WaitActivity | WaitSleep | WaitListen
+"""What the runtime sees to. (A commit becomes durable by itself.)"""
