@@ -110,7 +110,7 @@ class Branch:
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
-                return self.output(wait.step, entry, entry.output)
+                return self.output(wait.step, entry)
             raise _activity_failure(wait.location, entry.failures[-1])
         if isinstance(wait, WaitSleep):
             return None
@@ -146,11 +146,12 @@ class Branch:
         elif now_us >= wait.deadline_us:
             self._record(ev.SleepFinished(wait.location, "uninterrupted"))
 
-    def output(self, step: ActivityStep, entry: ActivityEntry, output: bytes) -> Any:
+    def output(self, step: ActivityStep, entry: ActivityEntry) -> Any:
         """Give an activity's recorded output to the body. Raises: HistoryDiverged."""
+        assert entry.output is not None
         self.clock_us = entry.time_us
         try:
-            return step.plan.decode(output)
+            return step.plan.decode(entry.output)
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
 

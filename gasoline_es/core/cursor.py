@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gasoline_es.core.history import Entry, History, RemovedEntry, VersionEntry
+from gasoline_es.core.history import ActivityEntry, Entry, History, RemovedEntry, VersionEntry
 from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_location
 from gasoline_es.core.steps import Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
@@ -57,6 +57,23 @@ class Cursor:
         if entry.kind != kind or entry.name != name:
             raise self._diverged(step, kind, name, entry, "another step")
         return self._passed(entry), entry
+
+    def recorded_activity(self, step: Step, name: str) -> ActivityEntry | None:
+        """Pass a step that is recorded here as a completed activity: what nearly every step of a replay is.
+
+        None: nothing is passed, and :meth:`place` says what the step is.
+        """
+        index = self._index
+        if index == len(self._entries):
+            return None
+        entry = self._entries[index]
+        if type(entry) is not ActivityEntry or entry.output is None:
+            return None
+        if entry.version != step.version or entry.activity != name:
+            return None
+        self._index = index + 1
+        self._previous = entry.location[-1]
+        return entry
 
     def place_removed(self, kind: str, name: str | None) -> Placement | None:
         """Look whether a removed step's place is here: new (no entry), recorded (entry), or None: not here, stay."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gasoline_es.core.branch import Branch
 from gasoline_es.core.flow import Node, place
 from gasoline_es.core.guard import awaited_twice, close_unstarted_behind, explained, guarded, refuse, watch
-from gasoline_es.core.history import ActivityEntry
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, Step
 from gasoline_es.core.waits import Asker, WaitActivity
@@ -217,15 +216,12 @@ class Strand:
         """Answer a step from what is recorded, or give PENDING."""
         run, branch = self._run, self.branch
         if isinstance(step, ActivityStep):
-            location, entry = branch.cursor.place(step, "activity", step.plan.name)
-            if (
-                entry is not None
-                and not run.side_by_side
-                and isinstance(entry, ActivityEntry)
-                and entry.output is not None
-            ):
-                return branch.output(step, entry, entry.output)
-            self._node = wait = WaitActivity(location, step, self)
+            name = step.plan.name
+            if not run.side_by_side:
+                entry = branch.cursor.recorded_activity(step, name)
+                if entry is not None:
+                    return branch.output(step, entry)
+            self._node = wait = WaitActivity(branch.cursor.place(step, "activity", name)[0], step, self)
             run.wait_for(wait)
             return PENDING
         if isinstance(step, RemovedStep):

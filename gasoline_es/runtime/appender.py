@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -143,7 +143,7 @@ class Appender:
 
 
 @contextmanager
-def _collection_held() -> Iterator[None]:
+def _collection_held() -> Generator[None]:
     """Hold Python's cyclic garbage collector while a group is settled: once for all instead of once for 700 objects.
 
     A large group makes ten thousand objects in a few milliseconds, nearly all of which live on (they wait for
