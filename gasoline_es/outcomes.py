@@ -1,4 +1,4 @@
-"""What became of a step, as a value: ``ctx.catch`` gives ``Ok`` or ``Failed`` (semantics.md §12)."""
+"""What became of a step, as a value: ``ctx.catch`` gives ``Ok`` or ``Failed`` (semantics.md §4)."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ def test_fact_that_answers_a_step_is_recorded_first_and_delivered_later() -> Non
     # In between it becomes durable: the body sees nothing that could still be lost.
     there = Recorder(received(1))
     wait = there.branch.wait_for(listen(), NOBODY, 0, joined=False)
+    assert isinstance(wait, WaitListen)
     assert there.branch.answered(wait) is None
     there.branch.decide(wait, 0)
     assert there.recorded == [ev.SignalConsumed(((1,),), 1, ("s1",))]

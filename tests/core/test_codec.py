@@ -79,6 +79,11 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     ev.StepRemoved: st.builds(ev.StepRemoved, locations, counts, names, st.none() | names),
     ev.VersionChecked: st.builds(ev.VersionChecked, locations, counts, counts),
+    ev.BranchOpened: st.builds(
+        ev.BranchOpened, locations, counts, st.sampled_from(["closure", "run", "race"]), st.none() | names
+    ),
+    ev.RaceDecided: st.builds(ev.RaceDecided, locations, st.none() | counts, payloads),
+    ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads),
 }
 every_event = st.one_of(*STRATEGIES.values())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 from uuid import UUID
 
-from gasoline_es.core.replay import Run
+from gasoline_es.core.strand import Strand
 from gasoline_es.core.steps import Step
 from gasoline_es.verbs import RunPort
 
@@ -58,4 +58,4 @@ def drive(body: Coroutine[Any, Any, Any], answers: list[Any]) -> tuple[list[Step
 
 
 # Both checkers hold the fake and the real driver to the shape that contexts stand on.
-ports: list[Callable[..., RunPort]] = [FakeRun, Run]
+ports: list[Callable[..., RunPort]] = [FakeRun, Strand]
