@@ -12,25 +12,44 @@ from typing import Any, Final, NoReturn
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.cursor import Cursor
+from gasoline_es.core.decide import not_found
 from gasoline_es.core.durations import add_us
 from gasoline_es.core.history import (
     TIMED_LISTEN,
     ActivityEntry,
     BranchEntry,
+    Entry,
     LoopEntry,
+    OutputEntry,
+    SentEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
+    SpawnedEntry,
     VersionEntry,
 )
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import ActivityStep, CheckVersionStep, ListenStep, LoopStep, RemovedStep, SleepStep, Step
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitSleep
-from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged
+from gasoline_es.core.steps import (
+    ActivityStep,
+    CheckVersionStep,
+    DispatchStep,
+    ListenStep,
+    LoopStep,
+    OutputStep,
+    RemovedStep,
+    SignalStep,
+    SleepStep,
+    Step,
+)
+from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
+from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged, WorkflowNotFound
 
 TAKEN_CHARACTERS_MAX: Final = 200_000
 """One listen stops taking signals when their ids grow beyond this, so that its event stays within a record's limit."""
+
+RECORDED: Final = (ActivityFailed, WorkflowNotFound)
+"""The errors that are recorded as the answers of steps: a body may catch them, as it will again on every replay."""
 
 Record = Callable[[ev.EventData], None]
 """Applies a fact to the workflow's state at once, and queues it for the next append."""
@@ -70,6 +89,12 @@ class Branch:
             if entry is None:
                 self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us)))
             return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
+        if isinstance(step, SignalStep):
+            return WaitSend(self.cursor.place(step, "signal", step.name)[0], step, asker)
+        if isinstance(step, DispatchStep):
+            return WaitSend(self.cursor.place(step, "dispatch", step.name)[0], step, asker)
+        if isinstance(step, OutputStep):
+            return WaitOutput(self.cursor.place(step, "output", step.name)[0], step, asker)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
             return WaitListen(self.cursor.place(step, "listen", None)[0], step, asker)
@@ -101,7 +126,7 @@ class Branch:
     def deliver(self, wait: Wait) -> Any:
         """Return the recorded answer.
 
-        Raises: ActivityFailed: its recorded final failure, to be raised into the body.
+        Raises: one of RECORDED: what is recorded is an error, to be raised into the body.
             HistoryDiverged: what is recorded cannot be given to this code.
         """
         entry = self._state.history.at(wait.location)
@@ -114,6 +139,11 @@ class Branch:
             raise _activity_failure(wait.location, entry.failures[-1])
         if isinstance(wait, WaitSleep):
             return None
+        if isinstance(wait, WaitSend):
+            return self._sent(wait.step, entry)
+        if isinstance(wait, WaitOutput):
+            assert isinstance(entry, OutputEntry)
+            return self._output_of(wait.step, entry)
         if wait.deadline_us is None:
             return self._signals(wait.step, entry)
         assert isinstance(entry, SleepEntry)
@@ -154,6 +184,29 @@ class Branch:
             return step.plan.decode(entry.output)
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
+
+    def _sent(self, step: SignalStep | DispatchStep, entry: Entry) -> Any:
+        if isinstance(step, DispatchStep):
+            assert isinstance(entry, SpawnedEntry)
+            return step.made(entry.workflow_id)
+        assert isinstance(entry, SentEntry)
+        if entry.target is not None:
+            return entry.signal_id
+        if step.graceful:
+            return None
+        if step.to is not None:
+            raise not_found(step.to, "no such workflow, or it is complete")
+        raise WorkflowNotFound(
+            f"no incomplete workflow {step.workflow!r} has the tags {dict(step.tags)}",
+            workflow=step.workflow,
+            tags=dict(step.tags),
+        )
+
+    def _output_of(self, step: OutputStep, entry: OutputEntry) -> Any:
+        if entry.error is not None:
+            raise WorkflowNotFound(entry.error.message, workflow_id=entry.workflow_id)
+        assert entry.output is not None
+        return self._decode(step, step.decode, entry.output, entry.location, f"output of workflow {entry.workflow!r}")
 
     def _sleep(self, location: Location) -> SleepEntry:
         entry = self._state.history.at(location)

@@ -15,15 +15,26 @@ from gasoline_es.core.history import (
     Entry,
     History,
     LoopEntry,
+    OutputEntry,
     RemovedEntry,
+    SentEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
+    SpawnedEntry,
     VersionEntry,
 )
 from gasoline_es.core.location import Location
 
-_ANSWERS: Final = (ev.ActivityCompleted, ev.ActivityFailed, ev.SleepFinished, ev.SignalConsumed)
+_ANSWERS: Final = (
+    ev.ActivityCompleted,
+    ev.ActivityFailed,
+    ev.SleepFinished,
+    ev.SignalConsumed,
+    ev.SignalSent,
+    ev.WorkflowSpawned,
+    ev.OutputReceived,
+)
 """What a step that waits may be answered by."""
 
 Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
@@ -114,7 +125,18 @@ class Summary:
 class WorkflowState:
     """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
 
-    __slots__ = ("dispatched", "document", "forgotten_us", "history", "known", "news", "output", "queue", "summary")
+    __slots__ = (
+        "dispatched",
+        "document",
+        "forgotten_us",
+        "history",
+        "known",
+        "news",
+        "output",
+        "queue",
+        "summary",
+        "waiters",
+    )
 
     def __init__(self, workflow_id: str) -> None:
         self.summary = Summary(workflow_id)
@@ -128,6 +150,8 @@ class WorkflowState:
         """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
+        self.waiters: dict[tuple[str, Location], int] = {}
+        """Who waits for its output: the workflow and where it waits → the version of that step."""
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
@@ -181,6 +205,16 @@ class WorkflowState:
                 entry.seq, entry.time_us, entry.decided, entry.winner = seq, time_us, True, data.winner
             case ev.LoopCommitted():
                 self._commit_loop(data, seq, time_us)
+            case ev.SignalSent():
+                at, version = data.location, data.version
+                self.history.add(SentEntry(at, version, seq, time_us, data.name, data.signal_id, data.target))
+            case ev.WorkflowSpawned():
+                at, version = data.location, data.version
+                self.history.add(SpawnedEntry(at, version, seq, time_us, data.name, data.workflow_id))
+            case ev.OutputReceived():
+                self.history.add(_output_entry(data, seq, time_us))
+            case ev.WaiterAdded():
+                self.waiters[data.waiter, data.waiting_at] = data.version
             case _:
                 pass
 
@@ -224,3 +258,7 @@ class WorkflowState:
                 return
             del self.known[oldest]
             self.forgotten_us = when if self.forgotten_us is None else max(self.forgotten_us, when)
+
+
+def _output_entry(data: ev.OutputReceived, seq: int, time_us: int) -> OutputEntry:
+    return OutputEntry(data.location, data.version, seq, time_us, data.name, data.workflow_id, data.output, data.error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gasoline_es.core.location import Location
-from gasoline_es.core.steps import ActivityStep, ListenStep, SleepStep
+from gasoline_es.core.steps import ActivityStep, DispatchStep, ListenStep, OutputStep, SignalStep, SleepStep
 
 if TYPE_CHECKING:
     from gasoline_es.core.branch import Branch
@@ -68,6 +68,27 @@ class WaitListen:
 
 
 @dataclass(slots=True, eq=False)
+class WaitSend:
+    """A signal is to be sent, or a workflow dispatched."""
+
+    location: Location
+    step: SignalStep | DispatchStep
+    asker: Asker
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitOutput:
+    """Another workflow is to complete. ``asked``: it knows that this one waits, and will tell it."""
+
+    location: Location
+    step: OutputStep
+    asker: Asker
+    asked: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class WaitCommit:
     """A loop goes on once its last commit, the event ``seq``, is durable."""
 
@@ -76,5 +97,5 @@ class WaitCommit:
     over: bool = False
 
 
-Wait = WaitActivity | WaitSleep | WaitListen
+Wait = WaitActivity | WaitSleep | WaitListen | WaitSend | WaitOutput
 """What the runtime sees to. (A commit becomes durable by itself.)"""

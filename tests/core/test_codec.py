@@ -50,7 +50,9 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | text,
         st.none() | text,
     ),
-    ev.WorkflowSuspended: st.builds(ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans()),
+    ev.WorkflowSuspended: st.builds(
+        ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans(), ids
+    ),
     ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
     ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans()),
     ev.WorkflowWoken: st.builds(ev.WorkflowWoken, text),
@@ -83,6 +85,21 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.BranchOpened, locations, counts, st.sampled_from(["closure", "run", "race"]), st.none() | names
     ),
     ev.RaceDecided: st.builds(ev.RaceDecided, locations, st.none() | counts, payloads),
+    ev.SignalSent: st.builds(ev.SignalSent, locations, counts, text, names, payloads, st.none() | text),
+    ev.WorkflowSpawned: st.builds(
+        ev.WorkflowSpawned,
+        locations,
+        counts,
+        text,
+        names,
+        st.dictionaries(text, text, max_size=4),
+        st.booleans(),
+        st.booleans(),
+    ),
+    ev.OutputReceived: st.builds(
+        ev.OutputReceived, locations, counts, text, names, st.none() | payloads, st.none() | errors
+    ),
+    ev.WaiterAdded: st.builds(ev.WaiterAdded, text, locations, counts),
     ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads),
 }
 every_event = st.one_of(*STRATEGIES.values())

@@ -100,8 +100,8 @@ class World:
                 suspended = ev.WorkflowSuspended(deadline_us)
             case WaitListen(step=step, deadline_us=deadline_us):
                 suspended = ev.WorkflowSuspended(deadline_us, tuple(sorted(step.decoders)))
-            case None:
-                raise AssertionError("it waits for nothing")
+            case other:
+                raise AssertionError(f"it waits for {other}")
         self._record(suspended)
         self._append()
         self.stop()
