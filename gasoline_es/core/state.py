@@ -12,7 +12,6 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
-    Entry,
     History,
     LoopEntry,
     OutputEntry,
@@ -171,7 +170,15 @@ class WorkflowState:
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
             case ev.ActivityCompleted():
-                self._activity(data, seq, time_us).output = data.output
+                branch = self.history.branch(data.location[:-1])
+                if not branch or branch[-1].location < data.location:  # as every first attempt of a live run is
+                    branch.append(
+                        ActivityEntry(
+                            data.location, data.version, seq, time_us, data.name, data.started_us, data.output
+                        )
+                    )
+                else:
+                    self._activity(data, seq, time_us).output = data.output
                 if data.state is not None:
                     self.document = data.state
             case ev.SignalReceived():
@@ -219,16 +226,10 @@ class WorkflowState:
                 pass
 
     def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, seq: int, time_us: int) -> ActivityEntry:
-        location = data.location
-        branch = self.history.branch(location[:-1])
-        at_its_end = not branch or branch[-1].location < location  # as every step of a live run is
-        entry: Entry | None = None if at_its_end else self.history.at(location)
+        entry = self.history.at(data.location)
         if entry is None:
-            entry = ActivityEntry(location, data.version, seq, time_us, data.name, data.started_us)
-            if at_its_end:
-                branch.append(entry)
-            else:
-                self.history.add(entry)
+            entry = ActivityEntry(data.location, data.version, seq, time_us, data.name, data.started_us)
+            self.history.add(entry)
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
         entry.seq, entry.time_us = seq, time_us
         return entry
