@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 from pydantic_core import from_json, to_json
@@ -378,9 +378,16 @@ Fact = tuple[str, int, int, ev.EventData, str, str]
 """What folds take of an event, in the order in which they take it: workflow id, seq, time, fact, ray id, worker."""
 
 
-# Tuples without names, here and below: taking one apart costs a tenth of what it costs with names, and a line takes some.
-_Origin = tuple[str, str, str, int, int, str]
-"""What is the same for every event of one workflow under one epoch: workflow id, workflow, ray id, partition, epoch, worker."""
+class _Origin(NamedTuple):
+    """The part of the envelope that is the same for every event of one workflow under one epoch."""
+
+    workflow_id: str
+    workflow: str
+    ray_id: str
+    partition: int
+    epoch: int
+    worker: str
+
 
 _Decoded = tuple[_Origin, int, int, ev.EventData]
 
@@ -390,7 +397,7 @@ def decode(raw: bytes) -> ev.Event:
 
     Raises: ValueError: the text is not a CloudEvent of ours at all (no id, no sequence number).
     """
-    return _event(_compared(raw) or _matched(raw) or _parsed(raw))
+    return _event(_sliced(raw) or _parsed(raw))
 
 
 def read(key: str, raw: bytes) -> ev.Event:
@@ -398,12 +405,12 @@ def read(key: str, raw: bytes) -> ev.Event:
 
     Raises: ValueError: neither the text nor the key is one of ours.
     """
-    return _event(_compared(raw) or _matched(raw) or _named(key, raw))
+    return _event(_sliced(raw) or _named(key, raw))
 
 
 def read_fact(key: str, raw: bytes) -> Fact:
     """Read what a fold takes of a record's event; else as :func:`read`."""
-    (workflow_id, _, ray_id, _, _, worker), seq, time_us, data = _compared(raw) or _matched(raw) or _named(key, raw)
+    (workflow_id, _, ray_id, _, _, worker), seq, time_us, data = _sliced(raw) or _named(key, raw)
     return workflow_id, seq, time_us, data, ray_id, worker
 
 
@@ -420,7 +427,7 @@ def _named(key: str, raw: bytes) -> _Decoded:
         if not workflow_id or not seq.isdecimal():
             raise
         unreadable = ev.Unreadable("?", f"it is no event: {error}")
-        return (workflow_id, "", "", 0, 0, ""), int(seq), 0, unreadable
+        return _Origin(workflow_id, "", "", 0, 0, ""), int(seq), 0, unreadable
 
 
 def _parsed(raw: bytes) -> _Decoded:
@@ -434,7 +441,7 @@ def _parsed(raw: bytes) -> _Decoded:
 
 
 def _origin_of(workflow_id: str, cloud: Data) -> _Origin:
-    return workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"]
+    return _Origin(workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"])
 
 
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:
@@ -457,86 +464,53 @@ def _read_data(cloud_type: str, data: Data) -> ev.EventData:
 # Envelope writes are sliced instead. Nothing is guessed: where each piece between a line's fixed parts is JSON by itself,
 # the line can be read in one way only, which is the parser's. Where a piece is not, the parser reads the line. (By itself
 # a payload may be nested two levels deeper than the parser allows within a line; none is written that deep.)
-#
-# The first line of a workflow is matched against an expression of the layout. In its completed activities after that, the
-# long texts between what changes are the very same: an expression that skips their lengths gives them, to be compared.
 
+_TIME: Final = rb'([^"]{19})\.([0-9]{6})Z'
 _INT: Final = rb"[0-9]+"
 _TEXT: Final = rb'"[^"]*"'
 _DATA: Final = b',"data":'
-_CLOSED: Final = b"}}"
-_LOCATION: Final = b'{"location":"'
+_CLOSED: Final = ord("}")
 _ACTIVITY_COMPLETED: Final = b"gasoline.activity.completed.v1"
 
-_HEAD_LEN: Final = len(b'{"specversion":"1.0","id":"0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f/')
-_TO_SEQ: Final = b'Z","datacontenttype":"application/json","seq":'
 _LINE: Final = re.compile(
-    rb'(\{"specversion":"1\.0","id":"([^"]*)/)([1-9][0-9]{0,17})"(,"source":"/gasoline/[a-z0-9-]*",'
-    rb'"type":"([a-z0-9.]*)","subject":"\2","time":")([^"]{19}\.)([0-9]{6})%b\3'
-    rb'(,(?P<members>"partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b),"data":\{(?:"location":")?)'
-    % (_TO_SEQ, _INT, _INT, _TEXT, _TEXT, _TEXT)
+    rb'\{"specversion":"1\.0","id":"([^"]*)/([1-9][0-9]{0,17})","source":"/gasoline/[a-z0-9-]*",'
+    rb'"type":"([a-z0-9.]*)","subject":"\1","time":"%b","datacontenttype":"application/json","seq":\2,'
+    rb'("partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b),"data":'
+    rb'(?:\{"location":"([^"]*)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":)?'
+    % (_TIME, _INT, _INT, _TEXT, _TEXT, _TEXT, _INT, _TEXT, _INT, _TIME)
 )
-_PLACE: Final = rb'[^"]*","version":%b,"name":%b,"attempt":%b' % (_INT, _TEXT, _INT)
-
-_Layout = tuple[re.Pattern[bytes], bytes, bytes, _Origin]
-"""How a workflow's completed activities are cut. The text between the varying pieces: from the end of the id to the time,
-and from the end of ``seq`` to the location. And what it says."""
 
 
-def _compared(raw: bytes) -> _Decoded | None:
-    """Read a completed activity that has a known layout; None for any other line."""
-    layout = _layouts.get(raw[:_HEAD_LEN])
-    if layout is None:
-        return None
-    pattern, to_time, to_location, origin = layout
-    line = pattern.match(raw, _HEAD_LEN)
-    if line is None:
-        return None
-    seq, between, second, fraction, behind, place, started, started_fraction = line.groups()
-    if between != to_time or behind != to_location or raw[-2:] != _CLOSED:
-        return None
-    # This mark may stand in a payload too. Then what is cut out here is no JSON.
-    input, _, output = raw[line.end() : -2].partition(b',"output":')
-    state = None
-    try:
-        from_json(input)
-        try:
-            from_json(output)
-        except ValueError:  # as it is where there is a state: to look for one each time takes longer
-            output, _, state = output.rpartition(b',"state":')
-            from_json(output)
-            from_json(state)
-        location, version, name, attempt = _places[place]
-        started_us = _seconds[started] + int(started_fraction)
-        completed = ev.ActivityCompleted(location, version, name, attempt, started_us, input, output, state)
-        return origin, int(seq), _seconds[second] + int(fraction), completed
-    except ValueError:
-        return None
-
-
-def _matched(raw: bytes) -> _Decoded | None:
-    """Read a line that has the layout of :class:`Envelope`; None for any other.
-
-    A completed activity's layout is remembered for those after it.
-    """
+def _sliced(raw: bytes) -> _Decoded | None:
+    """Read a line that has the layout of :class:`Envelope`; None for any other."""
     line = _LINE.match(raw)
-    if line is None or raw[-2:] != _CLOSED:
+    if line is None or raw[-1] != _CLOSED:
         return None
-    head, workflow_id, seq, to_time, cloud_type, second, fraction, to_location, members = line.groups()
+    workflow_id, seq, cloud_type, second, fraction, rest, location, call, started, started_fraction = line.groups()
     try:
-        origin = _origins[workflow_id, members]
-        if cloud_type != _ACTIVITY_COMPLETED:
-            data = _read_data(cloud_type.decode(), from_json(raw[line.end("members") + len(_DATA) : -1]))
-            return origin, int(seq), _seconds[second] + int(fraction), data
+        origin = _origins[workflow_id, rest]
+        time_us = _seconds[second] + int(fraction)
+        if cloud_type != _ACTIVITY_COMPLETED or location is None or raw[-2] != _CLOSED:
+            data = _read_data(cloud_type.decode(), from_json(raw[line.end(6) + len(_DATA) : -1]))
+            return origin, int(seq), time_us, data
+        # These marks may stand in a payload too. Then what is cut out here is no JSON.
+        input, mark, rest = raw[line.end() : -2].partition(b',"output":')
+        if not mark:
+            return None
+        output, mark, last = rest.rpartition(b',"state":')
+        if mark:
+            from_json(last)
+            state = last
+        else:
+            output, state = last, None
+        from_json(input)
+        from_json(output)
+        version, name, attempt = _calls[call]
+        started_us = _seconds[started] + int(started_fraction)
+        completed = ev.ActivityCompleted(_locations[location], version, name, attempt, started_us, input, output, state)
+        return origin, int(seq), time_us, completed
     except ValueError:
         return None
-    layout = _cuts[len(to_time), len(to_location)], to_time, to_location, origin
-    if not to_location.endswith(_LOCATION) or _layouts.get(head) == layout:
-        return None
-    if len(_layouts) >= _LAYOUTS_MAX:
-        _layouts.clear()
-    _layouts[head] = layout
-    return _compared(raw)
 
 
 def _make_origin(key: tuple[bytes, bytes]) -> _Origin:
@@ -544,31 +518,12 @@ def _make_origin(key: tuple[bytes, bytes]) -> _Origin:
     return _origin_of(from_json(b'"%b"' % workflow_id), from_json(b"{%b}" % members))
 
 
-def _make_cut(lengths: tuple[int, int]) -> re.Pattern[bytes]:
-    return re.compile(
-        rb'([1-9][0-9]{0,17})"(.{%d})(.{20})([0-9]{6})%b\1(.{%d})(%b),"started":"(.{20})([0-9]{6})Z","input":'
-        % (lengths[0], _TO_SEQ, lengths[1], _PLACE),
-        re.DOTALL,
-    )
-
-
 def _make_call(members: bytes) -> tuple[int, str, int]:
     call = cast(Data, from_json(b"{%b}" % members))
     return call["version"], call["name"], call["attempt"]
 
 
-def _make_place(text: bytes) -> tuple[Location, int, str, int]:
-    location, _, members = text.partition(b'",')
-    return (parse_location(location.decode()), *_calls[members])
-
-
 _origins: Final = Memo(_make_origin, 4096)
-_cuts: Final = Memo(_make_cut, 4096)
 _calls: Final = Memo(_make_call, 4096)
-_places: Final = Memo(_make_place, 16_384)
-"""By the text from the location to the attempt: one lookup gives both."""
-_seconds: Final = Memo[bytes, int](lambda text: parse_second(text.removesuffix(b".").decode()), 4096)
-"""By a time's text up to the fraction, with its point."""
-_layouts: Final[dict[bytes, _Layout]] = {}
-"""By a line's text up to the number in its id, all of one length because workflow ids are UUIDs."""
-_LAYOUTS_MAX: Final = 4096
+_seconds: Final = Memo[bytes, int](lambda text: parse_second(text.decode()), 4096)
+_locations: Final = Memo[bytes, Location](lambda text: parse_location(text.decode()), 16_384)

@@ -321,7 +321,6 @@ def odd_lines(draw: st.DrawFn) -> bytes:
     line = envelope(worker=draw(text), workflow_id=draw(st.just(WORKFLOW_ID) | text)).encode(
         draw(st.integers(1, 200)), draw(times), draw(completions if draw(st.integers(0, 3)) else every_event)
     )
-    decode(line)  # as a replay has read others of the same layout by then
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(max(0, line.find(b'"input":') if draw(st.booleans()) else 0), len(line)))
         end = draw(st.integers(at, min(at + 12, len(line))))
@@ -381,33 +380,6 @@ def test_sliced_completion_is_the_parsed_one(
 @given(odd_lines())
 def test_odd_line_is_read_as_the_parser_reads_it(line: bytes) -> None:
     assert outcome(line) == parsed(line)
-
-
-@pytest.mark.parametrize("state", [None, b"[2]"])
-def test_line_of_a_known_layout_with_any_byte_changed_is_read_as_the_parser_reads_it(state: bytes | None) -> None:
-    line = envelope().encode(52, 7, ev.ActivityCompleted(((10,), (1,)), 1, "charge", 1, 0, b'{"a":1}', b"10", state))
-    for at in range(len(line)):
-        for byte in (
-            b"",
-            b"0",
-            b"7",
-            b"-",
-            b" ",
-            b"_",
-            b",",
-            b".",
-            b'"',
-            b"\\",
-            b"/",
-            b"{",
-            b"}",
-            b"x",
-            b"\n",
-            b"\xff",
-        ):
-            for changed in (line[:at] + byte + line[at + 1 :], line[:at] + byte + line[at:]):
-                decode(line)
-                assert outcome(changed) == parsed(changed), changed
 
 
 @given(completions)
