@@ -33,6 +33,7 @@ from gasoline_es.core.events import (
     WorkflowFailed,
     WorkflowSpawned,
     WorkflowSuspended,
+    WorkflowTagsUpdated,
     WorkflowWoken,
 )
 
@@ -61,5 +62,6 @@ __all__ = [
     "WorkflowFailed",
     "WorkflowSpawned",
     "WorkflowSuspended",
+    "WorkflowTagsUpdated",
     "WorkflowWoken",
 ]

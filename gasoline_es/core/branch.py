@@ -118,6 +118,7 @@ class Branch:
             wait.attempt = last.attempt + 1
             wait.first_started_us = entry.first_started_us
             wait.not_before_us = last.retry_us
+            wait.heartbeat = last.heartbeat
             return entry.seq if last.final else None
         if isinstance(entry, SleepEntry) and entry.outcome is None:
             return None

@@ -104,6 +104,10 @@ def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
     return {"error": _error(e.error), "final": e.final}
 
 
+def _tagged(e: ev.WorkflowTagsUpdated) -> dict[str, Any]:
+    return {"tags": dict(e.tags)}
+
+
 def _woken(e: ev.WorkflowWoken) -> dict[str, Any]:
     return {"by": e.by}
 
@@ -134,6 +138,8 @@ def _activity_failed(e: ev.ActivityFailed) -> dict[str, Any]:
         data["retry_at"] = format_time(e.retry_us)
     if e.exhausted:
         data["exhausted"] = True
+    if e.heartbeat is not None:
+        data["heartbeat"] = _raw(e.heartbeat)
     return data
 
 
@@ -246,6 +252,7 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.WorkflowCompleted: _completed,
     ev.WorkflowFailed: _failed,
     ev.WorkflowWoken: _woken,
+    ev.WorkflowTagsUpdated: _tagged,
     ev.ActivityFailed: _activity_failed,
     ev.SignalReceived: _received,
     ev.SignalDiscarded: _discarded,
@@ -316,6 +323,7 @@ def _read_activity_failed(d: Data) -> ev.EventData:
         retry_us=parse_time(d["retry_at"]) if "retry_at" in d else None,
         final=d["final"],
         exhausted=d.get("exhausted", False),
+        heartbeat=to_json(d["heartbeat"]) if "heartbeat" in d else None,
     )
 
 
@@ -355,6 +363,7 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
     "workflow.failed": lambda d: ev.WorkflowFailed(_read_error(d["error"]), d["final"]),
     "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
+    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
     "activity.completed": _read_activity_completed,
     "activity.failed": _read_activity_failed,
     "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),

@@ -151,10 +151,14 @@ def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFou
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """How one attempt of an activity failed. ``final``: it must not be tried again, whatever is left of its attempts."""
+    """How one attempt of an activity failed. ``final``: it must not be tried again, whatever is left of its attempts.
+
+    ``heartbeat``: the details of its last heartbeat, as JSON.
+    """
 
     error: ev.ErrorInfo
     final: bool = False
+    heartbeat: bytes | None = None
 
 
 def activity_completed(
@@ -188,4 +192,5 @@ def activity_failed(
         retry_us=retry_us,
         final=final,
         exhausted=exhausted and not failure.final,
+        heartbeat=None if final else failure.heartbeat,
     )

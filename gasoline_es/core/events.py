@@ -112,6 +112,14 @@ class WorkflowWoken:
     by: str
 
 
+@fact
+class WorkflowTagsUpdated:
+    """Its tags are these from now on: an activity said so, in the append of its result."""
+
+    TYPE: ClassVar[str] = "workflow.tags_updated"
+    tags: Mapping[str, str]
+
+
 # --- activities -------------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +140,10 @@ class ActivityCompleted:
 
 @fact
 class ActivityFailed:
-    """One failed attempt. ``retry_us``: when the next one may start; None exactly when ``final``."""
+    """One failed attempt. ``retry_us``: when the next one may start; None exactly when ``final``.
+
+    ``heartbeat``: the details of its last heartbeat, as JSON, for the next attempt to read.
+    """
 
     TYPE: ClassVar[str] = "activity.failed"
     location: Location
@@ -145,6 +156,7 @@ class ActivityFailed:
     retry_us: int | None = None
     final: bool = False
     exhausted: bool = False
+    heartbeat: bytes | None = None
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -329,6 +341,7 @@ EventData = (
     | WorkflowCompleted
     | WorkflowFailed
     | WorkflowWoken
+    | WorkflowTagsUpdated
     | ActivityCompleted
     | ActivityFailed
     | SignalReceived

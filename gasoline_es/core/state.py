@@ -41,6 +41,8 @@ NULL = b"null"
 
 _STEPS: Final = frozenset(get_args(ev.LocatedData))
 
+RETAGGED_MAX = 100
+"""So many changes of a workflow's tags are remembered, for its body to see each time those of the time."""
 SIGNALS_REMEMBERED = 10_000
 """Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""
 SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
@@ -102,6 +104,8 @@ class Summary:
                     self.status, self.waiting = "running", None
             case ev.WorkflowDispatched():
                 self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
+            case ev.WorkflowTagsUpdated():
+                self.tags = data.tags
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
@@ -133,6 +137,7 @@ class WorkflowState:
         "news",
         "output",
         "queue",
+        "retagged",
         "summary",
         "waiters",
     )
@@ -151,6 +156,8 @@ class WorkflowState:
         """The newest time of a signal id no longer remembered, if any was dropped."""
         self.waiters: dict[tuple[str, Location], int] = {}
         """Who waits for its output: the workflow and where it waits → the version of that step."""
+        self.retagged: list[tuple[int, Mapping[str, str]]] = []
+        """When its tags were changed, and to what."""
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
@@ -195,6 +202,9 @@ class WorkflowState:
                 self._finish_sleep(data, seq, time_us)
             case ev.WorkflowDispatched():
                 self.dispatched = data
+            case ev.WorkflowTagsUpdated():
+                # Bounded, for loops that run for ever: what is far back stands in iterations that are forgotten.
+                self.retagged = [*self.retagged[-RETAGGED_MAX:], (time_us, data.tags)]
             case ev.WorkflowCompleted():
                 self.output, self.document = data.output, data.state
             case ev.SignalDiscarded():

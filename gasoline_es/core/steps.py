@@ -71,6 +71,7 @@ class ActivityPlan:
     retry_on_timeout: bool
     backoff_base_us: int
     backoff_doublings: int
+    heartbeat_timeout_us: int | None = None
 
 
 @dataclass(slots=True, eq=False)

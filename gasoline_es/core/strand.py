@@ -107,7 +107,13 @@ class Strand:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        return self._run.state.summary.tags
+        # As of the last event this branch was given: a replay must not see what was changed later.
+        state = self._run.state
+        tags: Mapping[str, str] = {} if state.dispatched is None else state.dispatched.tags
+        for time_us, changed in state.retagged:
+            if time_us <= self.branch.clock_us:
+                tags = changed
+        return tags
 
     @property
     def version(self) -> int:

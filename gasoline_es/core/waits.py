@@ -26,8 +26,8 @@ class Asker(Protocol):
 class WaitActivity:
     """An attempt of an activity is to run, now or at ``not_before_us``.
 
-    ``alone``: no other step goes on beside it, so it may touch the workflow's state. ``over``: nobody waits for it any
-    more.
+    ``heartbeat``: the details of the failed attempt's last one. ``alone``: no other step goes on beside it, so it may
+    touch the workflow's state. ``over``: nobody waits for it any more.
     """
 
     location: Location
@@ -36,6 +36,7 @@ class WaitActivity:
     attempt: int = 1
     first_started_us: int | None = None
     not_before_us: int | None = None
+    heartbeat: bytes | None = None
     alone: bool = True
     over: bool = False
 

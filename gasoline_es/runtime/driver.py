@@ -287,14 +287,23 @@ class Driver:
     def _record_output(self, partition: Partition, live: Live, attempt: Attempt, output: bytes) -> AttemptFailed | None:
         """Record that an attempt succeeded; or say how it failed after all, if what it gave is too large."""
         try:
-            partition.record(live, activity_completed(attempt.wait, attempt.started_us, output, attempt.document))
+            completed = activity_completed(attempt.wait, attempt.started_us, output, attempt.document)
+            tags = attempt.context.changed_tags()
+            if tags is not None:
+                # Before the result, so that whoever is given that sees the new tags; but not without it.
+                partition.require_room(live, completed)
+                partition.record(live, ev.WorkflowTagsUpdated(tags))
+            partition.record(live, completed)
         except RecordTooLarge as error:
             return AttemptFailed(error_info(error), final=True)
         return None
 
     def _record_failure(self, partition: Partition, live: Live, attempt: Attempt, outcome: AttemptFailed) -> None:
         room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.wait.step.input)
-        failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
+        beat = attempt.context.last_beat()
+        if beat is not None:
+            room -= len(beat)
+        failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final, beat)
         jitter = random.random()  # spreads retries, keeps no secret
         now_us = self._clock.now_us()
         failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)

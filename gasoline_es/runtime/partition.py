@@ -171,12 +171,18 @@ class Partition:
         batch.facts.append(data)
         batch.times.append(now_us)
         kind = type(data)
-        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
+        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted or kind is ev.WorkflowTagsUpdated:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
         if not self._asked:
             self._ask()
+
+    def require_room(self, live: Live, data: ev.EventData) -> None:
+        """Raises: RecordTooLarge: the fact could not be recorded."""
+        size = len(live.envelope.encode(live.state.summary.seq + 1, self._clock.now_us(), data))
+        if size > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+            raise too_large(data.TYPE, size)
 
     def undo(self, live: Live, seq: int) -> None:
         """Take back a workflow's events after ``seq``: the last decisions of this partition, and steps of the body only."""
@@ -440,8 +446,10 @@ class Partition:
 
     def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
         value: bytes | None = None
-        if isinstance(data, ev.WorkflowDispatched):
-            value = orjson.dumps({"name": data.name, "tags": dict(data.tags), "created": format_time(now_us)})
+        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated):
+            summary = live.state.summary
+            created = format_time(summary.created_us)
+            value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
 
 

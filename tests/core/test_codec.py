@@ -55,6 +55,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
     ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans()),
+    ev.WorkflowTagsUpdated: st.builds(ev.WorkflowTagsUpdated, st.dictionaries(text, text, max_size=4)),
     ev.WorkflowWoken: st.builds(ev.WorkflowWoken, text),
     ev.ActivityCompleted: st.builds(
         ev.ActivityCompleted, locations, counts, names, counts, times, payloads, payloads, st.none() | payloads
@@ -71,6 +72,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | times,
         st.booleans(),
         st.booleans(),
+        st.none() | payloads,
     ),
     ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text),
     ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids),

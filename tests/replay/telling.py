@@ -34,6 +34,8 @@ def _event(data: ev.EventData) -> str:
             return f"dead: {short(data.error)}"
         case ev.WorkflowWoken():
             return f"woken by {data.by}"
+        case ev.WorkflowTagsUpdated():
+            return f"tags {dict(data.tags)}"
         case ev.ActivityCompleted():
             return f"{_at(data)} activity {data.name}({data.input.decode()}) -> {data.output.decode()}"
         case ev.ActivityFailed():
