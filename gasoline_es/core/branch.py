@@ -18,6 +18,7 @@ from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
     LoopEntry,
+    PlacedEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
@@ -64,7 +65,7 @@ class Branch:
             ValueError: a deadline that cannot be represented; nothing is recorded.
         """
         if isinstance(step, ActivityStep):
-            return WaitActivity(self.cursor.place(step, "activity", step.plan.name)[0], step, asker)
+            return WaitActivity(self._placed(step, "activity", step.plan.name, joined=joined), step, asker)
         if isinstance(step, SleepStep):
             location, entry = self.cursor.place(step, "sleep", None)
             if entry is None:
@@ -72,13 +73,20 @@ class Branch:
             return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
-            return WaitListen(self.cursor.place(step, "listen", None)[0], step, asker)
+            return WaitListen(self._placed(step, "listen", None, joined=joined), step, asker)
         location, entry = self.cursor.place(step, TIMED_LISTEN, None)
         if entry is None:
             self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
         sleep = self._sleep(location)
         self.clock_us = sleep.time_us
         return WaitListen(location, step, asker, sleep.deadline_us, self._taken_at(step, sleep, joined=joined))
+
+    def _placed(self, step: Step, kind: str, name: str | None, *, joined: bool) -> Location:
+        """Place a step that is recorded only once it is answered. In a join its place is: a neighbour may be answered first."""
+        location, entry = self.cursor.place(step, kind, name)
+        if entry is None and joined:
+            self._record(ev.StepPlaced(location, step.version, kind, name))
+        return location
 
     def _taken_at(self, step: ListenStep, sleep: SleepEntry, *, joined: bool) -> Location | None:
         """Where a timed listen's signals are, or are to be; None: at the next location. The code may have been joined since."""
@@ -92,7 +100,7 @@ class Branch:
     def answered(self, wait: Wait) -> int | None:
         """Return the ``seq`` of the event that answers it, if it is recorded; an activity learns of its last attempt."""
         entry = self._state.history.at(wait.location)
-        if entry is None:
+        if entry is None or isinstance(entry, PlacedEntry):
             return None
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
@@ -139,7 +147,7 @@ class Branch:
             if entry.outcome is None and now_us >= entry.deadline_us:
                 self._record(ev.SleepFinished(wait.location, "normal"))
             return
-        if entry is not None and (not isinstance(entry, SleepEntry) or entry.outcome is not None):
+        if isinstance(entry, SignalsEntry) or (isinstance(entry, SleepEntry) and entry.outcome is not None):
             return
         # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
         taken = self._queued(wait.step)
