@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,6 +127,7 @@ leaves = st.one_of(
     st.builds(Removed, versions, st.sampled_from(["join", "race", "loop", "sleep", "listen"])),
     st.builds(Nothing, versions),
 )
+busy = st.builds(Act, versions, st.sampled_from(sorted(ACTIVITIES)), st.just(0), st.just(1)) | leaves
 
 
 def with_flow(below: st.SearchStrategy[Do]) -> st.SearchStrategy[Do]:
@@ -136,6 +137,7 @@ def with_flow(below: st.SearchStrategy[Do]) -> st.SearchStrategy[Do]:
         leaves,
         st.builds(Closure, versions, bodies, st.booleans()),
         st.builds(Join, versions, bodies),
+        st.builds(Join, versions, st.lists(busy, min_size=2, max_size=4).map(tuple)),
         st.builds(Race, versions, parts),
         st.builds(Catch, versions, below),
         st.builds(Loop, versions, bodies, st.integers(1, 4), st.integers(1, 3)),
@@ -192,7 +194,8 @@ def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
         case Join():
             return ctx.join_all([made(given, part, seen) for part in do.parts])
         case Race():
-            return ctx.race(*[made(given, part, seen) for part in do.parts])
+            competitors: list[Any] = [made(given, part, seen) for part in do.parts]
+            return cast("Any", ctx.race)(*competitors)
         case Catch():
             return ctx.catch(made(given, do.part, seen))
         case Loop():
