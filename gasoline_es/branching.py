@@ -23,7 +23,7 @@ from gasoline_es.core.steps import (
 from gasoline_es.core.steps import Step as CoreStep
 from gasoline_es.core.values import Codec, codec_for
 from gasoline_es.definitions import I, O, Workflow
-from gasoline_es.errors import ActivityFailed, DefinitionError
+from gasoline_es.errors import ActivityFailed, DefinitionError, NotSerializable
 from gasoline_es.listening import Listening
 from gasoline_es.outcomes import Failed, Ok
 from gasoline_es.signatures import frame_at, resolved
@@ -132,7 +132,7 @@ class Branching(Listening):
     def maybe(self, step: Step[T] | None, /) -> Step[T | None]:
         """Give the step itself, or for None a step that gives None and takes no location: for optional steps of a join."""
         if step is not None:
-            return step
+            return cast("Step[T | None]", self._checked("maybe", step))
         frame = frame_at(1)
         return self._made(ValueStep(self._version, "maybe", frame.f_code, frame.f_lasti, None))
 
@@ -255,10 +255,12 @@ class Branching(Listening):
 
     def _checked(self, verb: str, step: Any) -> CoreStep:
         if isinstance(step, CoreStep):
+            _raise(step, self._version)
             return step
         if isinstance(step, set | frozenset):
             what = "a set, whose order differs from process to process; give its steps one by one"
         elif inspect.iscoroutine(step):
+            step.close()  # or Python warns of it besides
             what = (
                 f"the coroutine of {step.__qualname__}; write `ctx.closure({step.__name__})` with the function itself"
             )
@@ -276,11 +278,18 @@ class Branching(Listening):
         if inspect.iscoroutinefunction(body):
             return
         if inspect.iscoroutine(body):
-            body.close()
+            body.close()  # or Python warns of it besides
             fix = f"give the function itself: `ctx.{verb}({body.__name__})`"
         else:
             fix = f"give a function written `{shape}`"
         raise self._refused(DefinitionError(f"ctx.{verb} was given {body!r}; {fix}."))
+
+
+def _raise(step: CoreStep, version: int) -> None:
+    """Let a step that is given to ``ctx.v(2).join(…)`` be no lower than the join: it is inserted with it."""
+    step.version = max(step.version, version)
+    for part in step.parts():
+        _raise(part, version)
 
 
 def _on_a_branch(
@@ -319,24 +328,26 @@ def _encoder(step: CoreStep) -> Callable[[Any], bytes]:
     """How the value of a race's winner is kept: as its activity keeps it, else as what it is."""
     if isinstance(step, ActivityStep):
         return partial(_encode, step.plan.definition.output_codec, "output")
-    return partial(_encode_any, f"what `ctx.{step.verb}(…)` gave")
+    return partial(_render, f"what `ctx.{step.verb}(…)` gave to the race")
 
 
-def _encode_any(what: str, value: Any) -> bytes:
-    return codec_for(type(value), what).encode(value, "value")
+def _render(what: str, value: Any) -> bytes:
+    # Nobody decodes it: a replay gets the value from the winner's own steps. So it need not come back as it was.
+    try:
+        rendered: bytes = codec_for(Any, what).render(value)
+    except Exception as error:
+        raise NotSerializable(f"{what} cannot be recorded as its winner's value: {error}", path="value") from error
+    return rendered
 
 
 def _break_codec(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
     """The codec of what a loop's body breaks with, by its annotation ``-> Break[T] | None``; of anything without one."""
-    known = _BREAKS.get(body.__code__)
-    if known is None:
-        annotation = resolved(body, "return", frame)
-        given: Any = Any
-        for part in typing.get_args(annotation) or (annotation,):
-            if typing.get_origin(part) is Break:
-                (given,) = typing.get_args(part)
-        known = _BREAKS[body.__code__] = codec_for(given, f"what the loop body {body.__qualname__} breaks with")
-    return known
-
-
-_BREAKS: dict[Any, Codec[Any]] = {}
+    function: Any = body
+    while isinstance(function, partial):
+        function = function.func
+    annotation = resolved(function, "return", frame)
+    given: Any = Any
+    for part in typing.get_args(annotation) or (annotation,):
+        if typing.get_origin(part) is Break:
+            (given,) = typing.get_args(part)
+    return codec_for(given, f"what the loop body {function.__qualname__} breaks with")

@@ -67,6 +67,12 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _listen(first, event, signals, full)
         case ev.SleepStarted():
             return _sleep(first, events, signals, full)
+        case ev.StepPlaced() if len(events) > 1:
+            return _step(events[1:], signals, full)
+        case ev.StepPlaced():
+            named = f" {escape(first.name)}" if first.name is not None else ""
+            title = f"{escape(first.kind)}{named}{_version(first.version)}"
+            return Line(title, f"since {_at(event)}", rest_style=FAINT)
         case ev.StepRemoved():
             named = f" {escape(first.name)}" if first.name is not None else ""
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"

@@ -7,7 +7,7 @@ when it is durable: the run sees to that (design §1.1, §1.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from gasoline_es.core import events as ev
@@ -21,6 +21,7 @@ from gasoline_es.core.history import (
     Entry,
     LoopEntry,
     OutputEntry,
+    PlacedEntry,
     SentEntry,
     Signal,
     SignalsEntry,
@@ -59,9 +60,9 @@ _FIRST: Final = (1,)
 
 
 class Branch:
-    """The steps of one branch against its recorded history. ``clock_us`` is the time of the last event delivered."""
+    """The steps of one branch against its recorded history. ``seq`` and ``clock_us`` are of the last event delivered."""
 
-    __slots__ = ("_record", "_state", "clock_us", "cursor", "version")
+    __slots__ = ("_record", "_state", "clock_us", "cursor", "seq", "version")
 
     def __init__(self, state: WorkflowState, record: Record, prefix: Location, version: int, clock_us: int) -> None:
         self._state = state
@@ -69,10 +70,27 @@ class Branch:
         self.cursor = Cursor(state.history, prefix, version)
         self.version = version
         self.clock_us = clock_us
+        self.seq = 0
 
     def below(self, prefix: Location, version: int) -> Branch:
         """Return a branch below this one, whose clock starts where this one's is."""
-        return Branch(self._state, self._record, prefix, version, self.clock_us)
+        branch = Branch(self._state, self._record, prefix, version, self.clock_us)
+        branch.seq = self.seq
+        return branch
+
+    def catch_up(self, below: Branch) -> None:
+        """What a branch below was given, this one has seen, too."""
+        self.clock_us = max(self.clock_us, below.clock_us)
+        self.seq = max(self.seq, below.seq)
+
+    def tags(self) -> Mapping[str, str]:
+        """The workflow's tags as of the last event delivered: a replay must not see what was changed later."""
+        state = self._state
+        tags: Mapping[str, str] = {} if state.dispatched is None else state.dispatched.tags
+        for seq, changed in state.retagged:
+            if seq <= self.seq:
+                tags = changed
+        return tags
 
     # --- steps that wait ----------------------------------------------------------------------------------------------
 
@@ -83,32 +101,48 @@ class Branch:
             ValueError: a deadline that cannot be represented; nothing is recorded.
         """
         if isinstance(step, ActivityStep):
-            return WaitActivity(self.cursor.place(step, "activity", step.plan.name)[0], step, asker)
+            return WaitActivity(self._placed(step, "activity", step.plan.name, joined=joined), step, asker)
         if isinstance(step, SleepStep):
             location, entry = self.cursor.place(step, "sleep", None)
             if entry is None:
                 self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us)))
             return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
         if isinstance(step, SignalStep):
-            return WaitSend(self.cursor.place(step, "signal", step.name)[0], step, asker)
+            return WaitSend(self._placed(step, "signal", step.name, joined=joined), step, asker)
         if isinstance(step, DispatchStep):
-            return WaitSend(self.cursor.place(step, "dispatch", step.name)[0], step, asker)
+            return WaitSend(self._placed(step, "dispatch", step.name, joined=joined), step, asker)
         if isinstance(step, OutputStep):
-            return WaitOutput(self.cursor.place(step, "output", step.name)[0], step, asker)
+            return WaitOutput(self._placed(step, "output", step.name, joined=joined), step, asker)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
-            return WaitListen(self.cursor.place(step, "listen", None)[0], step, asker)
+            return WaitListen(self._placed(step, "listen", None, joined=joined), step, asker)
         location, entry = self.cursor.place(step, TIMED_LISTEN, None)
         if entry is None:
             self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
         sleep = self._sleep(location)
-        self.clock_us = sleep.time_us
-        return WaitListen(location, step, asker, sleep.deadline_us, (*location, _FIRST) if joined else None)
+        self.clock_us, self.seq = sleep.time_us, sleep.seq
+        return WaitListen(location, step, asker, sleep.deadline_us, self._taken_at(step, sleep, joined=joined))
+
+    def _placed(self, step: Step, kind: str, name: str | None, *, joined: bool) -> Location:
+        """Place a step that is recorded only once it is answered. In a join its place is: a neighbour may be answered first."""
+        location, entry = self.cursor.place(step, kind, name)
+        if entry is None and joined:
+            self._record(ev.StepPlaced(location, step.version, kind, name))
+        return location
+
+    def _taken_at(self, step: ListenStep, sleep: SleepEntry, *, joined: bool) -> Location | None:
+        """Where a timed listen's signals are, or are to be; None: at the next location. The code may have been joined since."""
+        below = (*sleep.location, _FIRST)
+        if sleep.outcome != "interrupted":
+            return below if joined else None
+        if self._state.history.at(below) is not None:
+            return below
+        return self.cursor.place(step, "listen", None)[0]
 
     def answered(self, wait: Wait) -> int | None:
         """Return the ``seq`` of the event that answers it, if it is recorded; an activity learns of its last attempt."""
         entry = self._state.history.at(wait.location)
-        if entry is None:
+        if entry is None or isinstance(entry, PlacedEntry):
             return None
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
@@ -132,7 +166,7 @@ class Branch:
         """
         entry = self._state.history.at(wait.location)
         assert entry is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
@@ -149,8 +183,7 @@ class Branch:
             return self._signals(wait.step, entry)
         assert isinstance(entry, SleepEntry)
         if entry.outcome == "interrupted":
-            if wait.taken_at is None:
-                wait.taken_at, _ = self.cursor.place(wait.step, "listen", None)
+            assert wait.taken_at is not None
             return self._signals(wait.step, self._state.history.at(wait.taken_at))
         return None if wait.step.limit is None else []
 
@@ -162,7 +195,7 @@ class Branch:
             if entry.outcome is None and now_us >= entry.deadline_us:
                 self._record(ev.SleepFinished(wait.location, "normal"))
             return
-        if entry is not None and (not isinstance(entry, SleepEntry) or entry.outcome is not None):
+        if isinstance(entry, SignalsEntry) or (isinstance(entry, SleepEntry) and entry.outcome is not None):
             return
         # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
         taken = self._queued(wait.step)
@@ -180,7 +213,7 @@ class Branch:
     def output(self, step: ActivityStep, entry: ActivityEntry) -> Any:
         """Give an activity's recorded output to the body. Raises: HistoryDiverged."""
         assert entry.output is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         try:
             return step.plan.decode(entry.output)
         except Exception as error:
@@ -235,7 +268,7 @@ class Branch:
         if step.limit is None and len(entry.signals) > 1:
             raise self._too_many(step, entry)
         values = [self._signal(step, signal, entry.location) for signal in entry.signals]
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return values[0] if step.limit is None else values
 
     def _signal(self, step: ListenStep, signal: Signal, location: Location) -> Any:
@@ -284,12 +317,14 @@ class Branch:
             self._record(ev.StepRemoved(location, step.version, step.kind, step.name))
         entry = self._state.history.at(location)
         assert entry is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
-            rest = self.cursor.current
-            if isinstance(rest, SignalsEntry):
+            rest = self._state.history.at((*location, _FIRST))  # it was in a join
+            if rest is None:
+                rest = self.cursor.current
                 self.cursor.place_removed("listen", None)
-                self.clock_us = rest.time_us
+            assert isinstance(rest, SignalsEntry)
+            self.clock_us, self.seq = rest.time_us, rest.seq
 
     def check_version(self, step: CheckVersionStep) -> int:
         """Answer a version check, for ever."""
@@ -299,7 +334,7 @@ class Branch:
             self._record(ev.VersionChecked(location, version, value))
         entry = self._state.history.at(location)
         assert isinstance(entry, VersionEntry)
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.value - step.context_version + 1
 
     def open(self, step: Step, kind: ev.BranchKind, name: str | None = None) -> BranchEntry:
@@ -316,8 +351,14 @@ class Branch:
         if not entry.decided:
             self._record(ev.RaceDecided(entry.location, winner, value))
         elif entry.winner != winner:
-            raise self._other_winner(step, entry, winner)
+            raise self.other_winner(step, entry, f"competitor {winner} wins")
         self.clock_us = max(self.clock_us, entry.time_us)
+        self.seq = max(self.seq, entry.seq)
+
+    def check_winner(self, step: Step, entry: BranchEntry, competitors: int) -> None:
+        """Check that a race's recorded winner is among the code's competitors. Raises: HistoryDiverged."""
+        if entry.winner is not None and entry.winner >= competitors:
+            raise self.other_winner(step, entry, f"it has {competitors} competitors")
 
     def open_loop(self, step: LoopStep) -> LoopEntry:
         """Place a loop; record that it is there, with its first state. Raises: HistoryDiverged."""
@@ -331,7 +372,7 @@ class Branch:
     def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None) -> int:
         """Record how far a loop has come; return the event's ``seq``."""
         self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output))
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.seq
 
     def loop_state(self, step: LoopStep, entry: LoopEntry) -> Any:
@@ -350,13 +391,14 @@ class Branch:
         except Exception as error:
             self._misfit(step, location, what, error)
 
-    def _other_winner(self, step: Step, entry: BranchEntry, winner: int | None) -> HistoryDiverged:
+    def other_winner(self, step: Step, entry: BranchEntry, found: str) -> HistoryDiverged:
+        """Give the error for a race that ends otherwise than is recorded."""
         at = format_location(entry.location)
-        recorded, found = _shown_winner(entry.winner), _shown_winner(winner)
+        recorded = "nobody won" if entry.winner is None else f"competitor {entry.winner} won"
         return HistoryDiverged(
             f"history diverged at {at}: recorded is that {recorded} the race, with the code in {step.file}:{step.line} "
-            f"{found}. Put its competitors back in the order they had. Nothing was changed in the history: after the code "
-            f"is fixed, wake the workflow",
+            f"{found} (competitors are counted from 0). Put its competitors back as they were. Nothing was changed in the "
+            f"history: after the code is fixed, wake the workflow",
             location=at,
             recorded=recorded,
             attempted=found,
@@ -378,10 +420,6 @@ class Branch:
             line=step.line,
             fix="the type",
         ) from error
-
-
-def _shown_winner(winner: int | None) -> str:
-    return "nobody won" if winner is None else f"competitor {winner} won"
 
 
 def _deadline(step: SleepStep | ListenStep, now_us: int) -> int:

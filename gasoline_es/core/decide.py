@@ -135,7 +135,7 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
 def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
     """The answer to the step that waits; if it was answered before, or nobody is there any more, there is nothing to do."""
     at = parse_location(command.waiting_at)
-    if state is None or not state.summary.incomplete or state.history.at(at) is not None:
+    if state is None or not state.summary.incomplete or not state.history.open_at(at):
         return [], Reply(command.workflow_id)
     received = ev.OutputReceived(at, command.version, command.of, command.name, command.output)
     return [received], Reply(command.workflow_id)

@@ -225,6 +225,21 @@ class StepRemoved:
     name: str | None = None
 
 
+@fact
+class StepPlaced:
+    """A step of a join has its place, before it starts. ``name``: an activity's.
+
+    Steps beside it may be recorded before it is; a replay finds by this which of them each is, and code that was changed
+    meanwhile is held against it. A step that waits alone needs none: nothing is recorded behind it.
+    """
+
+    TYPE: ClassVar[str] = "step.placed"
+    location: Location
+    version: int
+    kind: str
+    name: str | None = None
+
+
 # --- other workflows --------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +365,7 @@ EventData = (
     | SleepStarted
     | SleepFinished
     | StepRemoved
+    | StepPlaced
     | VersionChecked
     | BranchOpened
     | RaceDecided
@@ -367,6 +383,7 @@ LocatedData = (
     | SleepStarted
     | SleepFinished
     | StepRemoved
+    | StepPlaced
     | VersionChecked
     | BranchOpened
     | RaceDecided

@@ -15,6 +15,7 @@ from gasoline_es.core.history import (
     History,
     LoopEntry,
     OutputEntry,
+    PlacedEntry,
     RemovedEntry,
     SentEntry,
     Signal,
@@ -157,7 +158,7 @@ class WorkflowState:
         self.waiters: dict[tuple[str, Location], int] = {}
         """Who waits for its output: the workflow and where it waits → the version of that step."""
         self.retagged: list[tuple[int, Mapping[str, str]]] = []
-        """When its tags were changed, and to what."""
+        """By which event its tags were changed, and to what."""
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
@@ -204,7 +205,7 @@ class WorkflowState:
                 self.dispatched = data
             case ev.WorkflowTagsUpdated():
                 # Bounded, for loops that run for ever: what is far back stands in iterations that are forgotten.
-                self.retagged = [*self.retagged[-RETAGGED_MAX:], (time_us, data.tags)]
+                self.retagged = [*self.retagged[-RETAGGED_MAX:], (seq, data.tags)]
             case ev.WorkflowCompleted():
                 self.output, self.document = data.output, data.state
             case ev.SignalDiscarded():
@@ -212,6 +213,8 @@ class WorkflowState:
                     self.queue.pop(signal_id, None)
             case ev.StepRemoved():
                 self.history.add(RemovedEntry(data.location, data.version, seq, time_us, data.kind, data.name))
+            case ev.StepPlaced():
+                self.history.add(PlacedEntry(data.location, data.version, seq, time_us, data.kind, data.name))
             case ev.VersionChecked():
                 self.history.add(VersionEntry(data.location, data.version, seq, time_us, data.value))
             case ev.BranchOpened():
@@ -237,7 +240,7 @@ class WorkflowState:
 
     def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, seq: int, time_us: int) -> ActivityEntry:
         entry = self.history.at(data.location)
-        if entry is None:
+        if entry is None or isinstance(entry, PlacedEntry):
             entry = ActivityEntry(data.location, data.version, seq, time_us, data.name, data.started_us)
             self.history.add(entry)
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"

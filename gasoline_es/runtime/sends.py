@@ -117,7 +117,7 @@ class Sends:
             found = reply.id or workflow_id
             created = found == workflow_id
         # Also when a race was decided without it meanwhile: it was started, and the history says so.
-        if live.run is not None and not live.partition.lost and live.state.history.at(wait.location) is None:
+        if live.run is not None and not live.partition.lost and live.state.history.open_at(wait.location):
             spawned = ev.WorkflowSpawned(wait.location, step.version, found, step.name, step.tags, step.unique, created)
             live.partition.record(live, spawned)
 

@@ -63,6 +63,7 @@ async def test_oldest_match_comes_first_also_after_tags_were_changed(any_world: 
     """semantics.md §5."""
     process = await any_world.worker(travel)
     first = await process.gasoline.dispatch(travel, [], tags={"place": "home"})
+    any_world.clock.advance(1)
     second = await process.gasoline.dispatch(travel, [], tags={"place": "home"})
     for handle in (second, first):
         await process.until(handle.id, lambda history: types(history).count("sleep.started") == 1)
