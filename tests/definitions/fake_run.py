@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 from uuid import UUID
 
-from gasoline_es.core.strand import Strand
 from gasoline_es.core.steps import Step
+from gasoline_es.core.strand import Strand
 from gasoline_es.verbs import RunPort
 
 
