@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from types import FrameType
-from typing import Any, Literal, TypeVar, cast, overload
+from types import FrameType, UnionType
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 from gasoline_es.core.replay import error_info
 from gasoline_es.core.steps import (
@@ -259,6 +260,7 @@ class Branching(Listening):
         if isinstance(step, set | frozenset):
             what = "a set, whose order differs from process to process; give its steps one by one"
         elif inspect.iscoroutine(step):
+            step.close()  # or Python complains that it was never awaited
             what = (
                 f"the coroutine of {step.__qualname__}; write `ctx.closure({step.__name__})` with the function itself"
             )
@@ -323,24 +325,36 @@ def _encoder(step: CoreStep) -> Callable[[Any], bytes]:
     """How the value of a race's winner is kept: as its activity keeps it, else as what it is."""
     if isinstance(step, ActivityStep):
         return partial(_encode, step.plan.definition.output_codec, "output")
-    return partial(_encode_any, f"what `ctx.{step.verb}(…)` gave")
+    return partial(_encode_any, f"value of ctx.{step.verb}(…)")
 
 
-def _encode_any(what: str, value: Any) -> bytes:
-    return codec_for(type(value), what).encode(value, "value")
+def _encode_any(where: str, value: Any) -> bytes:
+    return codec_for(type(value), where).encode(value, where)
 
 
 def _break_codec(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
     """The codec of what a loop's body breaks with, by its annotation ``-> Break[T] | None``; of anything without one."""
-    known = _BREAKS.get(body.__code__)
+    while isinstance(body, partial):
+        body = body.func
+    written = body.__annotations__.get("return")
+    if isinstance(written, str) and any(name in frame.f_locals for name in _NAMES.findall(written)):
+        return _codec_of_break(body, frame)  # the same line may mean another type next time
+    key = (body.__code__, written)
+    known = _BREAKS.get(key)
     if known is None:
-        annotation = resolved(body, "return", frame)
-        given: Any = Any
-        for part in typing.get_args(annotation) or (annotation,):
-            if typing.get_origin(part) is Break:
-                (given,) = typing.get_args(part)
-        known = _BREAKS[body.__code__] = codec_for(given, f"what the loop body {body.__qualname__} breaks with")
+        known = _BREAKS[key] = _codec_of_break(body, frame)
     return known
 
 
-_BREAKS: dict[Any, Codec[Any]] = {}
+def _codec_of_break(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
+    annotation = resolved(body, "return", frame)
+    given: Any = Any
+    united = typing.get_origin(annotation) in (typing.Union, UnionType)
+    for part in typing.get_args(annotation) if united else (annotation,):
+        if typing.get_origin(part) is Break:
+            (given,) = typing.get_args(part)
+    return codec_for(given, f"what the loop body {body.__qualname__} breaks with")
+
+
+_NAMES: Final = re.compile(r"\w+")
+_BREAKS: Final[dict[Any, Codec[Any]]] = {}
