@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import FrameType, UnionType
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from gasoline_es.core.replay import error_info
 from gasoline_es.core.steps import (
@@ -24,7 +23,7 @@ from gasoline_es.core.steps import (
 from gasoline_es.core.steps import Step as CoreStep
 from gasoline_es.core.values import Codec, codec_for
 from gasoline_es.definitions import I, O, Workflow
-from gasoline_es.errors import ActivityFailed, DefinitionError
+from gasoline_es.errors import ActivityFailed, DefinitionError, NotSerializable
 from gasoline_es.listening import Listening
 from gasoline_es.outcomes import Failed, Ok
 from gasoline_es.signatures import frame_at, resolved
@@ -133,7 +132,7 @@ class Branching(Listening):
     def maybe(self, step: Step[T] | None, /) -> Step[T | None]:
         """Give the step itself, or for None a step that gives None and takes no location: for optional steps of a join."""
         if step is not None:
-            return step
+            return cast("Step[T | None]", self._checked("maybe", step))
         frame = frame_at(1)
         return self._made(ValueStep(self._version, "maybe", frame.f_code, frame.f_lasti, None))
 
@@ -256,11 +255,12 @@ class Branching(Listening):
 
     def _checked(self, verb: str, step: Any) -> CoreStep:
         if isinstance(step, CoreStep):
+            _raise(step, self._version)
             return step
         if isinstance(step, set | frozenset):
             what = "a set, whose order differs from process to process; give its steps one by one"
         elif inspect.iscoroutine(step):
-            step.close()  # or Python complains that it was never awaited
+            step.close()  # or Python warns of it besides
             what = (
                 f"the coroutine of {step.__qualname__}; write `ctx.closure({step.__name__})` with the function itself"
             )
@@ -278,11 +278,18 @@ class Branching(Listening):
         if inspect.iscoroutinefunction(body):
             return
         if inspect.iscoroutine(body):
-            body.close()
+            body.close()  # or Python warns of it besides
             fix = f"give the function itself: `ctx.{verb}({body.__name__})`"
         else:
             fix = f"give a function written `{shape}`"
         raise self._refused(DefinitionError(f"ctx.{verb} was given {body!r}; {fix}."))
+
+
+def _raise(step: CoreStep, version: int) -> None:
+    """Let a step that is given to ``ctx.v(2).join(…)`` be no lower than the join: it is inserted with it."""
+    step.version = max(step.version, version)
+    for part in step.parts():
+        _raise(part, version)
 
 
 def _on_a_branch(
@@ -325,36 +332,27 @@ def _encoder(step: CoreStep) -> Callable[[Any], bytes]:
     """How the value of a race's winner is kept: as its activity keeps it, else as what it is."""
     if isinstance(step, ActivityStep):
         return partial(_encode, step.plan.definition.output_codec, "output")
-    return partial(_encode_any, f"value of ctx.{step.verb}(…)")
+    return partial(_render, f"what `ctx.{step.verb}(…)` gave to the race")
 
 
-def _encode_any(where: str, value: Any) -> bytes:
-    return codec_for(type(value), where).encode(value, where)
+def _render(what: str, value: Any) -> bytes:
+    # Nobody decodes it: a replay gets the value from the winner's own steps. So it need not come back as it was.
+    try:
+        rendered: bytes = codec_for(Any, what).render(value)
+    except Exception as error:
+        raise NotSerializable(f"{what} cannot be recorded as its winner's value: {error}", path="value") from error
+    return rendered
 
 
 def _break_codec(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
     """The codec of what a loop's body breaks with, by its annotation ``-> Break[T] | None``; of anything without one."""
-    while isinstance(body, partial):
-        body = body.func
-    written = body.__annotations__.get("return")
-    if isinstance(written, str) and any(name in frame.f_locals for name in _NAMES.findall(written)):
-        return _codec_of_break(body, frame)  # the same line may mean another type next time
-    key = (body.__code__, written)
-    known = _BREAKS.get(key)
-    if known is None:
-        known = _BREAKS[key] = _codec_of_break(body, frame)
-    return known
-
-
-def _codec_of_break(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
-    annotation = resolved(body, "return", frame)
+    function: Any = body
+    while isinstance(function, partial):
+        function = function.func
+    annotation = resolved(function, "return", frame)
     given: Any = Any
     united = typing.get_origin(annotation) in (typing.Union, UnionType)
     for part in typing.get_args(annotation) if united else (annotation,):
         if typing.get_origin(part) is Break:
             (given,) = typing.get_args(part)
-    return codec_for(given, f"what the loop body {body.__qualname__} breaks with")
-
-
-_NAMES: Final = re.compile(r"\w+")
-_BREAKS: Final[dict[Any, Codec[Any]]] = {}
+    return codec_for(given, f"what the loop body {function.__qualname__} breaks with")

@@ -62,18 +62,22 @@ def _placed(location: Location, line: Line) -> Line:
 def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
     if not events:
         return Line("branch")
-    event, first = events[0], events[0].data
+    located = [event for event in events if isinstance(event.data, ev.LocatedData)]
+    event = next((event for event in located if not isinstance(event.data, ev.StepPlaced)), located[0])
+    first = event.data
     match first:
         case ev.ActivityCompleted() | ev.ActivityFailed():
             return _activity(first, events, signals, full)
         case ev.SignalConsumed():
-            return _listen(first, event, signals, full)
+            return _listen(first, events, signals, full)
         case ev.SleepStarted():
             return _sleep(first, events, signals, full)
         case ev.BranchOpened():
             return _race(first, events, signals, full) if first.kind == "race" else _branch(first, event)
         case ev.LoopCommitted():
             return _loop(first, events, signals, full)
+        case ev.StepPlaced():
+            return _placed_only(first, events, signals, full)
         case ev.StepRemoved():
             named = f" {escape(first.name)}" if first.name is not None else ""
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"
@@ -131,6 +135,8 @@ def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable
         match data:
             case ev.ActivityFailed():
                 yield _failed_attempt(data, event, full)
+            case ev.StepPlaced():
+                pass
             case ev.ActivityCompleted():
                 if data.attempt > 1:
                     took = render.duration(event.time_us - data.started_us)
@@ -160,13 +166,29 @@ def traceback(error: ev.ErrorInfo) -> Iterable[Line]:
 # --- listens and sleeps -----------------------------------------------------------------------------------------------
 
 
-def _listen(data: ev.SignalConsumed, event: Event, signals: Signals, full: bool) -> Line:
-    line = Line(f"listen{_version(data.version)}", f"took {render.count(len(data.signal_ids), 'signal')} {_at(event)}")
-    line.rest_style = FAINT
+def _listen(data: ev.SignalConsumed, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    taken = f"took {render.count(len(data.signal_ids), 'signal')} {_at(events[-1])}"
+    line = Line(f"listen{_version(data.version)}", taken, rest_style=FAINT)
+    line.below.extend(_between(events, signals, full))
     for signal_id in data.signal_ids:
         received = signals.get(signal_id)
         line.below.append(Line(escape(signal_id)) if received is None else _signal(received, full))
     return line
+
+
+def _placed_only(data: ev.StepPlaced, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Show a step of a join that is not answered yet."""
+    named = f" {escape(data.name)}" if data.name is not None else ""
+    line = Line(f"{escape(data.kind)}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
+    line.below.extend(_between(events, signals, full))
+    return line
+
+
+def _between(events: Sequence[Event], signals: Signals, full: bool) -> Iterable[Line]:
+    """Yield what happened to the workflow while a step was not answered."""
+    for event in events:
+        if not isinstance(event.data, ev.LocatedData):
+            yield from life(event, signals, full)
 
 
 def _signal(event: Event, full: bool) -> Line:
@@ -248,9 +270,7 @@ def _loop(data: ev.LoopCommitted, events: Sequence[Event], signals: Signals, ful
         line.below.append(_payload("state", last.state, full))
     if last.output is not None:
         line.below.append(_payload("output", last.output, full))
-    for event in events:
-        if not isinstance(event.data, ev.LocatedData):
-            line.below.extend(life(event, signals, full))
+    line.below.extend(_between(events, signals, full))
     return line
 
 

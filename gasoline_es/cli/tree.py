@@ -68,7 +68,7 @@ class Step:
         match located[-1] if located else None:
             case ev.ActivityFailed() as failed:
                 return not failed.final
-            case ev.SleepStarted():
+            case ev.SleepStarted() | ev.StepPlaced():
                 return True
             case _:
                 return False

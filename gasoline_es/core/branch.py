@@ -18,6 +18,7 @@ from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
     LoopEntry,
+    PlacedEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
@@ -64,7 +65,7 @@ class Branch:
             ValueError: a deadline that cannot be represented; nothing is recorded.
         """
         if isinstance(step, ActivityStep):
-            return WaitActivity(self.cursor.place(step, "activity", step.plan.name)[0], step, asker)
+            return WaitActivity(self._placed(step, "activity", step.plan.name, joined=joined), step, asker)
         if isinstance(step, SleepStep):
             location, entry = self.cursor.place(step, "sleep", None)
             if entry is None:
@@ -72,18 +73,34 @@ class Branch:
             return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
-            return WaitListen(self.cursor.place(step, "listen", None)[0], step, asker)
+            return WaitListen(self._placed(step, "listen", None, joined=joined), step, asker)
         location, entry = self.cursor.place(step, TIMED_LISTEN, None)
         if entry is None:
             self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
         sleep = self._sleep(location)
         self.clock_us = sleep.time_us
-        return WaitListen(location, step, asker, sleep.deadline_us, (*location, _FIRST) if joined else None)
+        return WaitListen(location, step, asker, sleep.deadline_us, self._taken_at(step, sleep, joined=joined))
+
+    def _placed(self, step: Step, kind: str, name: str | None, *, joined: bool) -> Location:
+        """Place a step that is recorded only once it is answered. In a join its place is: a neighbour may be answered first."""
+        location, entry = self.cursor.place(step, kind, name)
+        if entry is None and joined:
+            self._record(ev.StepPlaced(location, step.version, kind, name))
+        return location
+
+    def _taken_at(self, step: ListenStep, sleep: SleepEntry, *, joined: bool) -> Location | None:
+        """Where a timed listen's signals are, or are to be; None: at the next location. The code may have been joined since."""
+        below = (*sleep.location, _FIRST)
+        if sleep.outcome != "interrupted":
+            return below if joined else None
+        if self._state.history.at(below) is not None:
+            return below
+        return self.cursor.place(step, "listen", None)[0]
 
     def answered(self, wait: Wait) -> int | None:
         """Return the ``seq`` of the event that answers it, if it is recorded; an activity learns of its last attempt."""
         entry = self._state.history.at(wait.location)
-        if entry is None:
+        if entry is None or isinstance(entry, PlacedEntry):
             return None
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
@@ -118,8 +135,7 @@ class Branch:
             return self._signals(wait.step, entry)
         assert isinstance(entry, SleepEntry)
         if entry.outcome == "interrupted":
-            if wait.taken_at is None:
-                wait.taken_at, _ = self.cursor.place(wait.step, "listen", None)
+            assert wait.taken_at is not None
             return self._signals(wait.step, self._state.history.at(wait.taken_at))
         return None if wait.step.limit is None else []
 
@@ -131,7 +147,7 @@ class Branch:
             if entry.outcome is None and now_us >= entry.deadline_us:
                 self._record(ev.SleepFinished(wait.location, "normal"))
             return
-        if entry is not None and (not isinstance(entry, SleepEntry) or entry.outcome is not None):
+        if isinstance(entry, SignalsEntry) or (isinstance(entry, SleepEntry) and entry.outcome is not None):
             return
         # The queue comes first: a listen that has run out looks once more before it says so (semantics.md §5).
         taken = self._queued(wait.step)
@@ -232,10 +248,12 @@ class Branch:
         assert entry is not None
         self.clock_us = entry.time_us
         if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
-            rest = self.cursor.current
-            if isinstance(rest, SignalsEntry):
+            rest = self._state.history.at((*location, _FIRST))  # it was in a join
+            if rest is None:
+                rest = self.cursor.current
                 self.cursor.place_removed("listen", None)
-                self.clock_us = rest.time_us
+            assert isinstance(rest, SignalsEntry)
+            self.clock_us = rest.time_us
 
     def check_version(self, step: CheckVersionStep) -> int:
         """Answer a version check, for ever."""
@@ -262,8 +280,13 @@ class Branch:
         if not entry.decided:
             self._record(ev.RaceDecided(entry.location, winner, value))
         elif entry.winner != winner:
-            raise self._other_winner(step, entry, winner)
+            raise self.other_winner(step, entry, f"competitor {winner} wins")
         self.clock_us = max(self.clock_us, entry.time_us)
+
+    def check_winner(self, step: Step, entry: BranchEntry, competitors: int) -> None:
+        """Check that a race's recorded winner is among the code's competitors. Raises: HistoryDiverged."""
+        if entry.winner is not None and entry.winner >= competitors:
+            raise self.other_winner(step, entry, f"it has {competitors} competitors")
 
     def open_loop(self, step: LoopStep) -> LoopEntry:
         """Place a loop; record that it is there, with its first state. Raises: HistoryDiverged."""
@@ -296,13 +319,14 @@ class Branch:
         except Exception as error:
             self._misfit(step, location, what, error)
 
-    def _other_winner(self, step: Step, entry: BranchEntry, winner: int | None) -> HistoryDiverged:
+    def other_winner(self, step: Step, entry: BranchEntry, found: str) -> HistoryDiverged:
+        """Give the error for a race that ends otherwise than is recorded."""
         at = format_location(entry.location)
-        recorded, found = _shown_winner(entry.winner), _shown_winner(winner)
+        recorded = "nobody won" if entry.winner is None else f"competitor {entry.winner} won"
         return HistoryDiverged(
             f"history diverged at {at}: recorded is that {recorded} the race, with the code in {step.file}:{step.line} "
-            f"{found}. Put its competitors back in the order they had. Nothing was changed in the history: after the code "
-            f"is fixed, wake the workflow",
+            f"{found} (competitors are counted from 0). Put its competitors back as they were. Nothing was changed in the "
+            f"history: after the code is fixed, wake the workflow",
             location=at,
             recorded=recorded,
             attempted=found,
@@ -324,10 +348,6 @@ class Branch:
             line=step.line,
             fix="the type",
         ) from error
-
-
-def _shown_winner(winner: int | None) -> str:
-    return "nobody won" if winner is None else f"competitor {winner} won"
 
 
 def _deadline(step: SleepStep | ListenStep, now_us: int) -> int:

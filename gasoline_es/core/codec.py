@@ -163,7 +163,7 @@ def _sleep_finished(e: ev.SleepFinished) -> dict[str, Any]:
     return {"location": format_location(e.location), "outcome": e.outcome}
 
 
-def _removed(e: ev.StepRemoved) -> dict[str, Any]:
+def _of_kind(e: ev.StepRemoved | ev.StepPlaced | ev.BranchOpened) -> dict[str, Any]:
     data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
     if e.name is not None:
         data["name"] = e.name
@@ -172,13 +172,6 @@ def _removed(e: ev.StepRemoved) -> dict[str, Any]:
 
 def _checked(e: ev.VersionChecked) -> dict[str, Any]:
     return {"location": format_location(e.location), "version": e.version, "value": e.value}
-
-
-def _opened(e: ev.BranchOpened) -> dict[str, Any]:
-    data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
-    if e.name is not None:
-        data["name"] = e.name
-    return data
 
 
 def _decided(e: ev.RaceDecided) -> dict[str, Any]:
@@ -209,9 +202,10 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.SignalConsumed: _consumed,
     ev.SleepStarted: _sleep_started,
     ev.SleepFinished: _sleep_finished,
-    ev.StepRemoved: _removed,
+    ev.StepRemoved: _of_kind,
+    ev.StepPlaced: _of_kind,
     ev.VersionChecked: _checked,
-    ev.BranchOpened: _opened,
+    ev.BranchOpened: _of_kind,
     ev.RaceDecided: _decided,
     ev.LoopCommitted: _loop,
 }
@@ -294,6 +288,7 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "sleep.started": _read_sleep_started,
     "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
     "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "step.placed": lambda d: ev.StepPlaced(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
     "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
     "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
     "loop.committed": _read_loop,

@@ -165,7 +165,8 @@ class Cursor:
         if step.version < entry.version:
             hints.insert(0, "The recorded step was written by newer code: run that")
         elif entry.kind == kind and entry.name is not None:
-            hints.insert(0, f"If the {kind} was only renamed, keep its recorded name: `@{kind}(name={entry.name!r})`")
+            kept = f"@{'workflow' if kind == 'run' else kind}(name={entry.name!r})"
+            hints.insert(0, f"If the {kind} was only renamed, keep its recorded name: `{kept}`")
         hints.append(
             f"if it replaces the recorded one, write two lines, `{_removed(entry.removable, entry.name)}` and then "
             f"`await {instead}`"

@@ -197,6 +197,21 @@ class StepRemoved:
     name: str | None = None
 
 
+@fact
+class StepPlaced:
+    """A step of a join has its place, before it starts. ``name``: an activity's.
+
+    Steps beside it may be recorded before it is; a replay finds by this which of them each is, and code that was changed
+    meanwhile is held against it. A step that waits alone needs none: nothing is recorded behind it.
+    """
+
+    TYPE: ClassVar[str] = "step.placed"
+    location: Location
+    version: int
+    kind: str
+    name: str | None = None
+
+
 # --- flow: branches, loops, races -------------------------------------------------------------------------------------
 
 BranchKind = Literal["closure", "run", "race"]
@@ -268,6 +283,7 @@ EventData = (
     | SleepStarted
     | SleepFinished
     | StepRemoved
+    | StepPlaced
     | VersionChecked
     | BranchOpened
     | RaceDecided
@@ -281,6 +297,7 @@ LocatedData = (
     | SleepStarted
     | SleepFinished
     | StepRemoved
+    | StepPlaced
     | VersionChecked
     | BranchOpened
     | RaceDecided

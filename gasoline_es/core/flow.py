@@ -132,13 +132,14 @@ class _Part:
 class _Join:
     """Steps side by side. Each is driven to its own end; then the first error in the order of the arguments is raised."""
 
-    __slots__ = ("_asker", "_errors", "_left", "_nodes", "_run", "_step", "_values")
+    __slots__ = ("_asker", "_errors", "_left", "_nodes", "_run", "_started", "_step", "_values")
 
     def __init__(self, run: Run, step: JoinStep, asker: Asker) -> None:
         self._run = run
         self._step = step
         self._asker = asker
         self._left = len(step.steps)
+        self._started = False
         self._values: list[Any] = [None] * self._left
         self._errors: dict[int, Exception] = {}
         self._nodes = [
@@ -149,6 +150,7 @@ class _Join:
         if not self._nodes:
             self._end()
             return
+        self._started = True
         self._run.side_by_side += 1
         for node in self._nodes:
             if self._run.ended:
@@ -172,7 +174,7 @@ class _Join:
             self._asker.answered(self._step.make(self._values), None)
 
     def drop(self) -> None:
-        if self._left:
+        if self._started and self._left:
             self._run.side_by_side -= 1
         for node in self._nodes:
             node.drop()
@@ -181,37 +183,56 @@ class _Join:
 class _Race:
     """Steps side by side, each on its own branch below the race's location, until the first succeeds.
 
-    Who wins follows from the order of the recorded answers alone, so a replay comes to the same winner; what is recorded
-    of the decision is compared with it.
+    Who wins follows from the order of the recorded answers alone, so a replay comes to the same winner. Where new code has
+    more to do before the recorded winner is there, or less before another one is, the record stands: the others are let
+    go where they were let go at first, and the winner is waited for.
     """
 
-    __slots__ = ("_asker", "_entry", "_errors", "_nodes", "_over", "_run", "_step")
+    __slots__ = ("_asker", "_decision", "_entry", "_errors", "_nodes", "_over", "_run", "_started", "_step", "branch")
 
     def __init__(self, run: Run, step: RaceStep, asker: Asker) -> None:
         self._run = run
         self._step = step
         self._asker = asker
-        self._entry = asker.branch.open(step, "race")
+        self.branch = asker.branch
+        self._entry = self.branch.open(step, "race")
+        self.branch.check_winner(step, self._entry, len(step.steps))
         self._errors: dict[int, Exception] = {}
-        self._over = False
+        self._started = self._over = False
+        self._decision: WaitCommit | None = None
         self._nodes = [self._place(index, one) for index, one in enumerate(step.steps)]
 
     def _place(self, index: int, step: Step) -> Node:
-        branch = self._asker.branch.below((*self._entry.location, (index + 1,)), step.version)
+        branch = self.branch.below((*self._entry.location, (index + 1,)), step.version)
         part = _Part(self, index, branch)
         if isinstance(step, ClosureStep) and step.name is None:
             return _Body(self._run, step, part, branch)  # its own branch already
         return place(self._run, step, part, joined=False)
 
     def start(self) -> None:
+        self._started = True
         self._run.side_by_side += 1
+        if self._entry.winner is not None:
+            self._decision = WaitCommit(self, self._entry.seq)
+            self._run.wait_for_commit(self._decision)
         for node in self._nodes:
             if self._over or self._run.ended:
                 return
             node.start()
 
+    def answered(self, value: Any, error: Exception | None) -> None:
+        """Learn that the recorded decision's turn has come, and the winner is not there yet."""
+        for index, node in enumerate(self._nodes):
+            if index != self._entry.winner:
+                node.drop()
+
     def part(self, index: int, value: Any, error: Exception | None) -> None:
         if self._over:
+            return
+        recorded = self._entry.winner
+        if recorded is not None and (index != recorded or error is not None):
+            if index == recorded:
+                raise self.branch.other_winner(self._step, self._entry, "the winner fails") from error
             return
         if error is None:
             self._end(index, self._step.encoders[index](value))
@@ -225,16 +246,20 @@ class _Race:
 
     def _end(self, winner: int | None, value: bytes) -> None:
         self.drop(but=winner)
-        self._asker.branch.decide_race(self._step, self._entry, winner, value)
+        self.branch.decide_race(self._step, self._entry, winner, value)
 
     def drop(self, but: int | None = None) -> None:
         if self._over:
             return
         self._over = True
-        self._run.side_by_side -= 1
+        if self._decision is not None:
+            self._decision.over = True
+        if self._started:
+            self._run.side_by_side -= 1
         for index, node in enumerate(self._nodes):
             if index != but and index not in self._errors:
                 node.drop()
+        self._nodes = []
 
 
 class _Catch:
@@ -275,7 +300,8 @@ class _Loop:
     """A body again and again, each iteration on its own branch; it starts after the last committed one.
 
     What happened before a commit is forgotten, so a replay must find there what the first run had: the state as it comes
-    back from its encoding, and the commit's time.
+    back from its encoding, the commit's time, and, where other steps go on beside it, its turn among them: the loop goes
+    on, or gives its value, when the commit's turn comes. Its clock is its own: the branch's shows its neighbours' times.
     """
 
     __slots__ = (
@@ -296,8 +322,8 @@ class _Loop:
         self._run = run
         self._step = step
         self._asker = asker
-        self.branch = asker.branch
-        self._entry = self.branch.open_loop(step)
+        self._entry = asker.branch.open_loop(step)
+        self.branch = asker.branch.below(self._entry.location, self._entry.version)
         self._done = self._committed = self._entry.iteration
         self._state: Any = None
         self._node: Strand | WaitCommit | None = None
@@ -305,18 +331,18 @@ class _Loop:
         self._result: tuple[Any, Exception | None] | None = None
 
     def start(self) -> None:
-        self.branch.clock_us = self._entry.time_us
-        if self._entry.output is not None:
-            self._asker.answered(self.branch.loop_output(self._step, self._entry, self._entry.output), None)
-            return
-        self._state = self.branch.loop_state(self._step, self._entry)
-        self._go()
+        if self._entry.output is None:
+            self._state = self.branch.loop_state(self._step, self._entry)
+        if self._done and self._run.side_by_side:
+            self._wait_for_commit(self._entry.seq)
+        else:
+            self.answered(None, None)
 
     def _go(self) -> None:
         """Run iterations until one has to wait. (A loop, because iterations that never wait would nest too deep.)"""
         while not self._run.ended:
             branch = self.branch.below((*self._entry.location, (self._done + 1,)), self._entry.version)
-            self._node = strand = self._run.strand(_Iteration(self, branch), branch)
+            self._node = strand = self._run.strand(_Iteration(self, self.branch), branch)
             self._starting, self._result = True, None
             strand.start(self._body)
             self._starting = False
@@ -335,14 +361,28 @@ class _Loop:
             self._go()
 
     def answered(self, value: Any, error: Exception | None) -> None:
-        """Learn that a commit is durable."""
-        self._go()
+        """Learn that the last commit is durable, and its turn has come."""
+        self._node = None
+        self.branch.clock_us = self._entry.time_us
+        if self._entry.output is not None:
+            self._end(self.branch.loop_output(self._step, self._entry, self._entry.output), None)
+        else:
+            self._go()
+
+    def _wait_for_commit(self, seq: int) -> None:
+        self._node = wait = WaitCommit(self, seq)
+        self._run.wait_for_commit(wait)
+
+    def _end(self, value: Any, error: Exception | None) -> None:
+        above = self._asker.branch
+        above.clock_us = max(above.clock_us, self.branch.clock_us)
+        self._asker.answered(value, error)
 
     def _goes_on(self, value: Any, error: Exception | None) -> bool:
         """Whether the next iteration may start now; else the loop is over, or waits for its commit."""
         self._node = None
         if error is not None:
-            self._asker.answered(None, error)
+            self._end(None, error)
             return False
         if value is not None and not isinstance(value, Break):
             raise _no_break(self._step, value)
@@ -353,11 +393,10 @@ class _Loop:
         output = None if value is None else self._step.encode(cast("Break[Any]", value).value)
         seq = self.branch.commit(self._entry, self._done, encoded, output)
         self._committed = self._done
-        if output is not None:
-            self._asker.answered(self.branch.loop_output(self._step, self._entry, output), None)
+        if output is not None and not self._run.side_by_side:
+            self.answered(None, None)
         else:
-            self._node = WaitCommit(self, seq)
-            self._run.wait_for_commit(self._node)
+            self._wait_for_commit(seq)
         return False
 
     def drop(self) -> None:

@@ -137,6 +137,22 @@ class RemovedEntry(Entry):
 
 
 @dataclass(slots=True, eq=False)
+class PlacedEntry(Entry):
+    """A step of a join that is not answered yet; what answers it takes its place."""
+
+    placed: str
+    placed_name: str | None
+
+    @property
+    def kind(self) -> str:
+        return self.placed
+
+    @property
+    def name(self) -> str | None:
+        return self.placed_name
+
+
+@dataclass(slots=True, eq=False)
 class VersionEntry(Entry):
     """The absolute version that a version check answers here."""
 
@@ -228,12 +244,16 @@ class History:
         return entries[index] if index < len(entries) and entries[index].location == location else None
 
     def add(self, entry: Entry) -> None:
-        """Put a new entry into its branch, wherever its coordinate belongs."""
+        """Put a new entry into its branch, wherever its coordinate belongs; in the place of a :class:`PlacedEntry` there."""
         entries = self.branch(entry.location[:-1])
         if not entries or entries[-1].location < entry.location:
             entries.append(entry)
+            return
+        index = bisect_left(entries, entry.location, key=_location)
+        if entries[index].location == entry.location:
+            entries[index] = entry
         else:
-            entries.insert(bisect_left(entries, entry.location, key=_location), entry)
+            entries.insert(index, entry)
 
 
 def _location(entry: Entry) -> Location:

@@ -183,6 +183,8 @@ class Run:
             return
         self.closed = True
         self.state.news = None
+        self.given_up += [wait for wait in self.waits.values() if isinstance(wait, WaitActivity)]
+        self.waits.clear()
         self._root.drop()
 
     # --- what strands and nodes ask of it -----------------------------------------------------------------------------
@@ -236,7 +238,6 @@ class Run:
     def die(self, error: BaseException) -> None:
         """End the run with this error."""
         if self.end is None:
-            self.waits.clear()
             self.end = Died(error_info(error), isinstance(error, FATAL))
             self.close()
 

@@ -15,6 +15,7 @@ from gasoline_es.core.history import (
     Entry,
     History,
     LoopEntry,
+    PlacedEntry,
     RemovedEntry,
     Signal,
     SignalsEntry,
@@ -171,6 +172,8 @@ class WorkflowState:
                     self.queue.pop(signal_id, None)
             case ev.StepRemoved():
                 self.history.add(RemovedEntry(data.location, data.version, seq, time_us, data.kind, data.name))
+            case ev.StepPlaced():
+                self.history.add(PlacedEntry(data.location, data.version, seq, time_us, data.kind, data.name))
             case ev.VersionChecked():
                 self.history.add(VersionEntry(data.location, data.version, seq, time_us, data.value))
             case ev.BranchOpened():
@@ -189,7 +192,7 @@ class WorkflowState:
         branch = self.history.branch(location[:-1])
         at_its_end = not branch or branch[-1].location < location  # as every step of a live run is
         entry: Entry | None = None if at_its_end else self.history.at(location)
-        if entry is None:
+        if entry is None or isinstance(entry, PlacedEntry):
             entry = ActivityEntry(location, data.version, seq, time_us, data.name, data.started_us)
             if at_its_end:
                 branch.append(entry)

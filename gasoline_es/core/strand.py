@@ -116,8 +116,8 @@ class Strand:
     def made(self, step: Step) -> None:
         """Note a step the body made, to find the ones it never awaits; refuse it if the body was closed."""
         if not self._driving:
-            if not getattr(self._coroutine, "cr_running", False):
-                raise self._refused_outside(step)
+            if self._outside:
+                raise self._refused_outside(f"`ctx.{step.verb}(…)`", step.file, step.line)
             self._run.closed = True  # Python closes it, because this run was dropped (at exit, say)
         if self._run.closed or self._coroutine is None:
             self._refuse_closed(step)
@@ -139,14 +139,25 @@ class Strand:
         """End the run with this error as soon as the body gives control back, whatever it catches."""
         self._run.refuse(error)
 
+    @property
+    def _outside(self) -> bool:
+        """Whether whoever calls now is not this strand's body."""
+        return not self._driving and not getattr(self._coroutine, "cr_running", False)
+
     def place(self) -> tuple[str, int]:
         """The file and line where the body stands, for messages."""
         frame: FrameType | None = getattr(self._coroutine, "cr_frame", None)
         return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
     def _draw(self) -> int:
+        if self._outside:
+            # A loop that forgets its iterations would forget what they drew of another branch's numbers.
+            frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage] -- of who called the context
+            raise self._refused_outside("`ctx.random()` or `ctx.uuid()`", frame.f_code.co_filename, frame.f_lineno)
         # Depends on the place, not on the count of all draws: an edit elsewhere in the body does not shift it.
         here = self.branch.cursor.last_location
+        if here and here == self.branch.cursor.prefix:
+            here = (*here, (0,))  # the branch's start, which is not the place of who goes on after the branch
         if here != self._drawn_at:
             self._drawn_at, self._draws = here, 0
         self._draws += 1
@@ -337,13 +348,13 @@ class Strand:
             return
         raise Closed(f"this run is closed: `ctx.{step.verb}(…)` is refused")
 
-    def _refused_outside(self, step: Step) -> StepMisused:
+    def _refused_outside(self, what: str, file: str, line: int) -> StepMisused:
         error = StepMisused(
-            f"`ctx.{step.verb}(…)` in {step.file}:{step.line} was called on the context of workflow "
-            f"{self.workflow_id} outside of that workflow's body: a context belongs to one run of one body. Use the `ctx` "
+            f"{what} in {file}:{line} was called on the context of workflow {self.workflow_id} outside of that workflow's "
+            f"body, or of the closure or iteration it was made for: a context belongs to one run of one body. Use the `ctx` "
             f"that this function was given",
-            file=step.file,
-            line=step.line,
+            file=file,
+            line=line,
         )
         refuse(error)
         return error
@@ -395,7 +406,8 @@ class Strand:
     def _check_none_left(self, when: str) -> None:
         if not self._steps:
             return
-        lost = self._steps[0]
+        held = {id(part) for whole in self._steps for part in whole.parts()}
+        lost = next(step for step in self._steps if id(step) not in held)
         raise StepMisused(
             f"a step was made but never awaited: `ctx.{lost.verb}(…)` in {lost.file}:{lost.line}, when {when}. Write "
             f"`await ctx.{lost.verb}(…)`: what is not awaited is neither done nor recorded",

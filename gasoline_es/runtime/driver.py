@@ -177,21 +177,24 @@ class Driver:
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error)))
         live.blocked_on = state.summary.seq
+        run = live.run
         live.drop_run()
+        if run is not None:
+            self._cancel_given_up(live, run)
 
     def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """Nothing more can be decided now: start activities, or wait for times and signals."""
-        for given_up in run.given_up:
-            self.runner.cancel(key_of(live.id, given_up.location))
-        run.given_up.clear()
+        self._cancel_given_up(live, run)
         fresh, run.fresh = run.fresh, []
         for wait in fresh:
+            if wait.over:
+                continue  # a race was decided meanwhile
             match wait:
                 case WaitActivity():
                     if wait.not_before_us is not None:
                         run.retrying[wait.location] = wait
                         self.timers.arm(live.id, wait.not_before_us)
-                    elif not wait.over and not self._start_activity(partition, live, wait, now_us):
+                    elif not self._start_activity(partition, live, wait, now_us):
                         return
                 case WaitSleep():
                     self.timers.arm(live.id, wait.deadline_us)
@@ -208,6 +211,12 @@ class Driver:
         if run.activities > len(run.retrying):
             return
         self._wait(partition, live)
+
+    def _cancel_given_up(self, live: Live, run: Run) -> None:
+        """Stop the activities that nobody waits for any more: of a race's losers, or of a run that is over."""
+        for given_up in run.given_up:
+            self.runner.cancel(key_of(live.id, given_up.location))
+        run.given_up.clear()
 
     def _wait(self, partition: Partition, live: Live) -> None:
         """Nothing runs for it: it may leave memory after a while."""

@@ -92,6 +92,25 @@ def test_history_of_a_loop_of_any_length_takes_a_few_lines() -> None:
     assert [len(below.after) for below in list(step.steps.values())[:3]] == [1, 1, 1]
 
 
+def test_a_step_of_a_join_that_is_not_answered_yet_is_shown_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[EventData] = [
+        ev.WorkflowDispatched("sync", b"1", {}),
+        ev.StepPlaced(((1,),), 1, "activity", "weigh"),
+        ev.StepPlaced(((2,),), 1, "listen"),
+        ev.ActivityCompleted(((1,),), 1, "weigh", 1, 0, b"1", b"3"),
+        ev.WorkflowSuspended(signals=("round",)),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    show(events, Output(False), full=False)
+    assert settled(capsys.readouterr().out).splitlines()[3:] == [
+        "├── {1} activity weigh  <time>, took <s>",
+        "│   ├── input:  1",
+        "│   └── output:  3",
+        "└── {2} listen  since <time>",
+        "    └── suspended  <time>, waits for signal round",
+    ]
+
+
 def test_a_damaged_history_whose_loop_has_no_start_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[EventData] = [
         ev.RaceDecided(((1,),), 0, b"1"),

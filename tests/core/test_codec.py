@@ -78,6 +78,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.SleepFinished, locations, st.sampled_from(["normal", "uninterrupted", "interrupted"])
     ),
     ev.StepRemoved: st.builds(ev.StepRemoved, locations, counts, names, st.none() | names),
+    ev.StepPlaced: st.builds(ev.StepPlaced, locations, counts, names, st.none() | names),
     ev.VersionChecked: st.builds(ev.VersionChecked, locations, counts, counts),
     ev.BranchOpened: st.builds(
         ev.BranchOpened, locations, counts, st.sampled_from(["closure", "run", "race"]), st.none() | names

@@ -47,6 +47,7 @@ def fold(*events: ev.EventData) -> WorkflowState:
         ([SUSPENDED, TRIED], "running"),
         ([SUSPENDED, SLEEP], "running"),
         ([SUSPENDED, ev.StepRemoved(AT, 1, "sleep")], "running"),
+        ([SUSPENDED, ev.StepPlaced(AT, 1, "listen")], "running"),
         ([SUSPENDED, ev.VersionChecked(AT, 1, 1)], "running"),
         ([PAID, SUSPENDED, ev.SignalConsumed(AT, 1, ("s1",))], "running"),
         ([FAILED], "dead"),

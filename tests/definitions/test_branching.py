@@ -157,7 +157,7 @@ def test_race_step_keeps_each_value_as_its_competitor_does(ctx: WorkflowContext)
 
 def test_race_refuses_a_value_that_cannot_be_kept_and_names_the_competitors_verb(ctx: WorkflowContext) -> None:
     step = made(ctx.race(ctx.closure(cast(Any, body)), ctx.sleep(1)))
-    with pytest.raises(NotSerializable, match=r"value of ctx\.closure\(…\): a object cannot be written"):
+    with pytest.raises(NotSerializable, match=r"what `ctx\.closure\(…\)` gave to the race cannot be recorded"):
         step.encoders[0](object())
 
 

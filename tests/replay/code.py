@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gasoline_es import ActivityContext, Signal, activity
+from gasoline_es import ActivityContext, Break, Failed, Ok, Signal, WorkflowContext, activity, workflow
 from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached
 from tests.replay.world import Body
 
@@ -68,7 +68,38 @@ def _typed_charge() -> object:
     return charge
 
 
+class Cart(BaseModel):
+    """The state of the scripts' loops."""
+
+    items: list[str] = []
+    rounds: int = 0
+
+
+@workflow
+async def pack(ctx: WorkflowContext, order: Any) -> str:
+    return f"packed {await ctx.activity(ship, order)}"
+
+
+@workflow
+async def wrap(ctx: WorkflowContext, order: Any) -> str:
+    return f"wrapped {await ctx.activity(ship, order)}"
+
+
+@workflow(name="pack")
+async def wrap_named_pack(ctx: WorkflowContext, order: Any) -> str:
+    return f"wrapped {await ctx.activity(ship, order)}"
+
+
 _WORDS: dict[str, Any] = {
+    "Break": Break,
+    "Cart": Cart,
+    "Failed": Failed,
+    "Ok": Ok,
+    "Receipt": Receipt,
+    "WorkflowContext": WorkflowContext,
+    "pack": pack,
+    "wrap": wrap,
+    "wrap_named_pack": wrap_named_pack,
     "charge": charge,
     "charge_for_receipt": _typed_charge(),
     "charge_card": charge_card,

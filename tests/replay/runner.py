@@ -16,7 +16,7 @@ body says (``say(…)`` in the code); what it waits for or how it ended.
     suspend                      the body leaves memory (and comes back by ``replay``)
     advance SECONDS              time passes
     signal NAME JSON             somebody sends a signal
-    complete LOCATION JSON       the activity it waits for there succeeds
+    complete LOCATION JSON       an activity it waits for succeeds: the one there
     fail LOCATION TYPE: MESSAGE  … or fails (``fail! …``: with an error that is not retried)
     wake                         an operator wakes it
     history                      shows all of its events
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gasoline_es.core.location import format_location
+from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.values import dump_json
 from tests.replay import telling
 from tests.replay.code import body_of
@@ -138,10 +138,12 @@ class Story:
             case "wake":
                 world.wake()
             case "complete":
-                world.complete(json.loads(self._located(world, rest)))
+                at, rest = _located(rest)
+                world.complete(json.loads(rest), at=at)
             case "fail" | "fail!":
-                kind, _, message = self._located(world, rest).partition(": ")
-                world.fail(kind, message, final=command == "fail!")
+                at, rest = _located(rest)
+                kind, _, message = rest.partition(": ")
+                world.fail(kind, message, final=command == "fail!", at=at)
             case "history":
                 self._shown = 0
             case "error":
@@ -154,13 +156,6 @@ class Story:
     def _there(self) -> World:
         assert self._world is not None, "nothing runs yet"
         return self._world
-
-    def _located(self, world: World, rest: str) -> str:
-        """Check that the activity it waits for is at the location the line begins with; give the rest of the line."""
-        location, _, rest = rest.partition("} ")
-        found = format_location(world.waiting_activity().location)
-        assert location + "}" == found, f"it waits at {found}, not at {location}}}"
-        return rest
 
     def _said(self, what: object) -> None:
         self._show_events()
@@ -181,10 +176,16 @@ class Story:
         self._show_events()
         recorded = self._shown > before or any(line[:2].strip().isdigit() for line in self._seen)
         seen = self._seen if recorded else [*self._seen, "recorded: nothing"]
-        if world.wait is not None:
-            seen = [*seen, telling.wait(world.wait)]
+        if world.waits:
+            seen = [*seen, *map(telling.wait, world.waits)]
         elif world.status in ("running", "sleeping"):
             seen = [*seen, "not in memory"]
         elif not recorded:
             seen = [*seen, f"stays {world.status}"]
         return seen
+
+
+def _located(rest: str) -> tuple[Location, str]:
+    """Cut the location off that a line begins with."""
+    location, closing, rest = rest.partition("} ")
+    return parse_location(location + closing.strip()), rest

@@ -52,6 +52,8 @@ def _event(data: ev.EventData) -> str:
             return f"{format_location(data.location)} over: {data.outcome}"
         case ev.StepRemoved():
             return f"{_at(data)} removed {data.kind}{'' if data.name is None else f' {data.name}'}"
+        case ev.StepPlaced():
+            return f"{_at(data)} placed {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.VersionChecked():
             return f"{_at(data)} version {data.value}"
         case ev.BranchOpened():

@@ -6,14 +6,15 @@ it goes, one append at a time. A crash (:meth:`World.crash`) folds the state ane
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, assert_never
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, decode
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
+from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import dump_json
@@ -77,32 +78,44 @@ class World:
         self.now_us += us
         self.drive()
 
-    def complete(self, output: Any, document: bytes | None = None) -> None:
-        """Let the activity it waits for succeed."""
-        wait = self.waiting_activity()
-        self._record(activity_completed(wait, self.now_us, dump_json(output), document))
-        self._append()
-        self.drive()
+    def complete(self, output: Any, document: bytes | None = None, *, at: Location | None = None) -> None:
+        """Let an activity it waits for succeed: the one at the location, or the only one."""
+        self.finish({self.waiting_activity(at).location: output}, document)
 
-    def fail(self, kind: str, message: str = "", *, final: bool = False) -> None:
-        """Let the activity it waits for fail."""
-        failure = AttemptFailed(ev.ErrorInfo(kind, message), final)
-        self._record(activity_failed(self.waiting_activity(), self.now_us, failure, self.now_us, 0.0))
+    def fail(self, kind: str, message: str = "", *, final: bool = False, at: Location | None = None) -> None:
+        """Let an activity it waits for fail: the one at the location, or the only one."""
+        self.finish({self.waiting_activity(at).location: AttemptFailed(ev.ErrorInfo(kind, message), final)})
+
+    def finish(self, outcomes: Mapping[Location, Any], document: bytes | None = None) -> None:
+        """Let activities end, each with its output or an :class:`AttemptFailed`, in this order and in one append."""
+        for location, outcome in outcomes.items():
+            wait = self.waiting_activity(location)
+            if isinstance(outcome, AttemptFailed):
+                self._record(activity_failed(wait, self.now_us, outcome, self.now_us, 0.0))
+            else:
+                self._record(activity_completed(wait, self.now_us, dump_json(outcome), document))
         self._append()
         self.drive()
 
     def suspend(self) -> None:
         """Let it leave memory, as the runtime does with a body that has waited for long."""
-        match self.wait:
-            case WaitActivity(not_before_us=deadline_us):
-                suspended = ev.WorkflowSuspended(deadline_us, retry=True)
-            case WaitSleep(deadline_us=deadline_us):
-                suspended = ev.WorkflowSuspended(deadline_us)
-            case WaitListen(step=step, deadline_us=deadline_us):
-                suspended = ev.WorkflowSuspended(deadline_us, tuple(sorted(step.decoders)))
-            case None:
-                raise AssertionError("it waits for nothing")
-        self._record(suspended)
+        deadlines: list[int] = []
+        signals: set[str] = set()
+        for wait in self.waits:
+            match wait:
+                case WaitActivity(not_before_us=deadline_us):
+                    assert deadline_us is not None, "an activity runs"
+                case WaitSleep(deadline_us=deadline_us):
+                    pass
+                case WaitListen(deadline_us=deadline_us):
+                    signals.update(wait.step.decoders)
+                case _:
+                    assert_never(wait)
+            if deadline_us is not None:
+                deadlines.append(deadline_us)
+        assert deadlines or signals, "it waits for nothing"
+        retry = any(isinstance(wait, WaitActivity) for wait in self.waits)
+        self._record(ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), retry=retry))
         self._append()
         self.stop()
 
@@ -122,13 +135,8 @@ class World:
         if body is not None:
             self.body = body
         self.close()
-        self._batch.clear()
-        self.state = WorkflowState(WORKFLOW_ID)
-        self.events.clear()
-        for line in self.lines:
-            event = decode(line)
-            self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
-            self.events.append(event.data)
+        self._undo()
+        self.events[:] = [decode(line).data for line in self.lines]
 
     def restart(self, body: Body | None = None) -> None:
         """Crash, and come back."""
@@ -139,21 +147,27 @@ class World:
     # --- what it does -------------------------------------------------------------------------------------------------
 
     @property
+    def waits(self) -> list[Wait]:
+        """All it waits for, in order of their locations."""
+        return [] if self.run is None else sorted(self.run.waits.values(), key=lambda wait: wait.location)
+
+    @property
     def wait(self) -> Wait | None:
         """The only thing it waits for, if it waits."""
-        if self.run is None or not self.run.waits:
+        if not self.waits:
             return None
-        (wait,) = self.run.waits.values()
+        (wait,) = self.waits
         return wait
 
     @property
     def status(self) -> str:
         return self.state.summary.status
 
-    def waiting_activity(self) -> WaitActivity:
-        wait = self.wait
-        assert isinstance(wait, WaitActivity), f"it waits for no activity but for {wait!r}"
-        return wait
+    def waiting_activity(self, at: Location | None = None) -> WaitActivity:
+        """The activity it waits for at the location, or the only one."""
+        found = [wait for wait in self.waits if isinstance(wait, WaitActivity) and at in (None, wait.location)]
+        assert len(found) == 1, f"it waits for no such activity but for {[(w.location, w.step) for w in self.waits]!r}"
+        return found[0]
 
     def drive(self) -> None:
         """Resume the body until it waits for something outside of it, or has ended."""
@@ -163,6 +177,8 @@ class World:
                 run = self._start()
             else:
                 run.advance(self.now_us)
+            run.fresh.clear()  # the worlds of these tests see to what is in `waits`
+            run.given_up.clear()
             if run.end is not None:
                 self._finish(run.end)
             if not self._batch:
@@ -180,9 +196,19 @@ class World:
                 if self.state.queue:
                     self._record(ev.SignalDiscarded(tuple(self.state.queue)))
                 self._record(ev.WorkflowCompleted(dump_json(value), self.state.document))
-            case Died(error):
+            case Died(error, code_at_fault):
+                if code_at_fault:
+                    self._undo()
                 self._record(ev.WorkflowFailed(error))
         self.close()
+
+    def _undo(self) -> None:
+        """Take back what was not appended."""
+        self._batch.clear()
+        self.state = WorkflowState(WORKFLOW_ID)
+        for line in self.lines:
+            event = decode(line)
+            self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
 
     def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         events, reply = decide(self.state if self.events else None, command)

@@ -1,0 +1,390 @@
+"""Any program of branches, joins, races, catches and loops gives the same through crashes and evictions (semantics.md §4).
+
+As ``test_crashes.py``, with steps side by side: several activities run at once and end in any order, sometimes two in one
+append. All branches of a body append to one Python list, and what they find there goes into their activities' inputs: if a
+replay let them go on in another order than the first run did, the histories would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from gasoline_es import Break, WorkflowContext
+from gasoline_es.core import events as ev
+from gasoline_es.core.decide import AttemptFailed
+from gasoline_es.core.location import Location
+from gasoline_es.core.replay import Returned, Run
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.values import parse_json
+from gasoline_es.core.waits import WaitActivity, WaitListen
+from gasoline_es.errors import ActivityFailed
+from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
+from tests.replay.world import START_US, WORKFLOW_ID, When, World
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Do:
+    """One step. ``version``: of ``ctx.v``."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Act(Do):
+    """``failures``: how many attempts fail before one succeeds."""
+
+    name: str
+    failures: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Sleep(Do):
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Listen(Do):
+    kinds: tuple[str, ...]
+    limit: int | None
+    seconds: int | None
+
+
+@dataclass(frozen=True)
+class Check(Do):
+    number: int
+
+
+@dataclass(frozen=True)
+class Removed(Do):
+    kind: Any
+
+
+@dataclass(frozen=True)
+class Nothing(Do):
+    """``ctx.maybe(None)``."""
+
+
+@dataclass(frozen=True)
+class Closure(Do):
+    """``lets_fail``: an error of a step ends it."""
+
+    body: tuple[Do, ...]
+    lets_fail: bool
+
+
+@dataclass(frozen=True)
+class Join(Do):
+    parts: tuple[Do, ...]
+
+
+@dataclass(frozen=True)
+class Race(Do):
+    parts: tuple[Do, ...]
+
+
+@dataclass(frozen=True)
+class Catch(Do):
+    part: Do
+
+
+@dataclass(frozen=True)
+class Loop(Do):
+    body: tuple[Do, ...]
+    iterations: int
+    interval: int
+
+
+class Rounds(BaseModel):
+    seen: list[str] = []
+
+
+@dataclass(frozen=True)
+class Program:
+    """``order`` decides which activity ends next, and whether another one ends in the same append."""
+
+    body: tuple[Do, ...]
+    signals: tuple[tuple[int, str], ...]
+    order: tuple[int, ...]
+
+
+versions = st.integers(1, 2)
+kinds = st.lists(st.sampled_from(sorted(SIGNALS)), min_size=1, max_size=2, unique=True).map(tuple)
+leaves = st.one_of(
+    st.builds(Act, versions, st.sampled_from(sorted(ACTIVITIES)), st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 2)),
+    st.builds(Act, versions, st.sampled_from(sorted(ACTIVITIES)), st.just(0), st.just(1)),
+    st.builds(Sleep, versions, st.integers(0, 5)),
+    st.builds(Listen, versions, kinds, st.sampled_from([None, None, 2]), st.none() | st.integers(0, 5)),
+    st.builds(Check, versions, st.integers(1, 3)),
+    st.builds(Removed, versions, st.sampled_from(["join", "race", "loop", "sleep", "listen"])),
+    st.builds(Nothing, versions),
+)
+busy = st.builds(Act, versions, st.sampled_from(sorted(ACTIVITIES)), st.just(0), st.just(1)) | leaves
+
+
+def with_flow(below: st.SearchStrategy[Do]) -> st.SearchStrategy[Do]:
+    bodies = st.lists(below, max_size=3).map(tuple)
+    parts = st.lists(below, min_size=1, max_size=3).map(tuple)
+    return st.one_of(
+        leaves,
+        st.builds(Closure, versions, bodies, st.booleans()),
+        st.builds(Join, versions, bodies),
+        st.builds(Join, versions, st.lists(busy, min_size=2, max_size=4).map(tuple)),
+        st.builds(Race, versions, parts),
+        st.builds(Catch, versions, below),
+        st.builds(Loop, versions, bodies, st.integers(1, 4), st.integers(1, 3)),
+    )
+
+
+programs = st.builds(
+    Program,
+    st.lists(with_flow(with_flow(with_flow(leaves))), max_size=4).map(tuple),
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(sorted(SIGNALS))), max_size=5).map(
+        lambda signals: tuple(sorted(signals))
+    ),
+    st.lists(st.integers(0, 11), min_size=1, max_size=8).map(tuple),
+)
+
+
+async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *, lets_fail: bool = False) -> None:
+    """Do the steps; add all that is seen to the list that the branches share."""
+    for do in body:
+        try:
+            value = await made(ctx, do, seen)
+        except (ActivityFailed, ExceptionGroup) as failed:
+            if lets_fail:
+                raise
+            value = failed
+        seen.append([repr(value), ctx.now().isoformat(), ctx.random()])
+
+
+def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
+    ctx = given.v(do.version)
+    match do:
+        case Act():
+            return ctx.activity(ACTIVITIES[do.name], [do.failures, len(seen)], max_attempts=do.attempts)
+        case Sleep():
+            return ctx.sleep(do.seconds)
+        case Listen():
+            listened: list[Any] = [SIGNALS[kind] for kind in do.kinds]
+            if do.limit is None:
+                return ctx.listen(*listened, timeout=do.seconds)
+            return ctx.listen_n(*listened, limit=do.limit, timeout=do.seconds)
+        case Check():
+            return ctx.check_version(do.number)
+        case Removed():
+            return ctx.removed(do.kind)
+        case Nothing():
+            return ctx.maybe(None)
+        case Closure():
+
+            async def closure(inner: WorkflowContext) -> int:
+                await run_body(inner, do.body, seen, lets_fail=do.lets_fail)
+                return len(seen)
+
+            return ctx.closure(closure)
+        case Join():
+            return ctx.join_all([made(given, part, seen) for part in do.parts])
+        case Race():
+            competitors: list[Any] = [made(given, part, seen) for part in do.parts]
+            return cast("Any", ctx.race)(*competitors)
+        case Catch():
+            return ctx.catch(made(given, do.part, seen))
+        case Loop():
+            return made_loop(ctx, do)
+        case _:
+            raise AssertionError(do)
+
+
+def made_loop(ctx: WorkflowContext, do: Loop) -> Any:
+    """Nothing but its state goes from one iteration to another, so each has a list of its own."""
+
+    async def iteration(inner: WorkflowContext, state: Rounds) -> Break[list[str]] | None:
+        here: list[Any] = []
+        await run_body(inner, do.body, here)
+        state.seen.append(repr(here))
+        return Break(state.seen) if len(state.seen) == do.iterations else None
+
+    return ctx.loop(iteration, Rounds(), commit_interval=do.interval)
+
+
+# --- what is around it ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outside:
+    """Looks at where things stand and does the next thing, so that it may be asked again after a crash.
+
+    ``crashes``: one for before and one for after each append; ``evictions``: one for each time it waits and nothing runs.
+    """
+
+    program: Program
+    crashes: Iterator[bool] = field(default_factory=lambda: iter(()))
+    evictions: Iterator[bool] = field(default_factory=lambda: iter(()))
+
+    def __post_init__(self) -> None:
+        self.world = World(self._body, self._maybe_crash)
+
+    async def _body(self, ctx: WorkflowContext) -> list[Any]:
+        seen: list[Any] = []
+        await run_body(ctx, self.program.body, seen)
+        return seen
+
+    def live(self) -> World:
+        while self.world.status in ("running", "sleeping"):
+            try:
+                self._next()
+            except Crash:
+                self.world.crash()
+        return self.world
+
+    @property
+    def facts(self) -> list[ev.EventData]:
+        """All that is recorded, but for when it left memory."""
+        return [data for data in self.world.events if not isinstance(data, ev.WorkflowSuspended)]
+
+    def _maybe_crash(self, when: When) -> None:
+        if next(self.crashes, False):
+            raise Crash
+
+    def _next(self) -> None:
+        world = self.world
+        if not world.events:
+            world.dispatch()
+            return
+        if world.run is None:
+            world.up = True
+            world.drive()
+            return
+        for number, (second, kind) in enumerate(self.program.signals):
+            if START_US + second * SECOND_US <= world.now_us and f"s{number}" not in world.state.known:
+                world.signal(kind, BODIES[kind], f"s{number}")
+                return
+        running = [wait for wait in world.waits if isinstance(wait, WaitActivity) and self._runs(wait)]
+        if running:
+            self._finish(running)
+        elif world.waits and world.status == "running" and next(self.evictions, False):
+            world.suspend()
+        elif world.waits:
+            self._pass_time()
+        else:
+            world.drive()
+
+    def _runs(self, wait: WaitActivity) -> bool:
+        return wait.not_before_us is None or wait.not_before_us <= self.world.now_us
+
+    def _finish(self, running: list[WaitActivity]) -> None:
+        order = self.program.order
+        choice = order[len(self.facts) % len(order)]
+        first = running[choice % len(running)]
+        outcomes = {first.location: self._outcome(first)}
+        if choice > 8:
+            other = running[(choice + 1) % len(running)]
+            outcomes[other.location] = self._outcome(other)
+        self.world.finish(outcomes)
+
+    def _outcome(self, wait: WaitActivity) -> Any:
+        failures, _ = parse_json(wait.step.input)
+        if wait.attempt <= failures:
+            return AttemptFailed(ev.ErrorInfo("ConnectionError", "refused"))
+        return f"{wait.step.plan.name} done"
+
+    def _pass_time(self) -> None:
+        """Let time pass until the next thing happens; a listen that nothing will ever end gets its signal."""
+        world = self.world
+        moments = [START_US + second * SECOND_US for second, _ in self.program.signals]
+        for wait in world.waits:
+            match wait:
+                case WaitActivity(not_before_us=moment):
+                    pass
+                case _:
+                    moment = wait.deadline_us
+            if moment is not None:
+                moments.append(moment)
+        coming = [moment for moment in moments if moment > world.now_us]
+        if coming:
+            world.now_us = min(coming)
+            world.drive()
+            return
+        listen = next(wait for wait in world.waits if isinstance(wait, WaitListen))
+        kind = min(listen.step.decoders)
+        world.signal(kind, BODIES[kind], f"last {len(world.state.known)}")
+
+
+def assert_same(disturbed: Outside, undisturbed: Outside) -> None:
+    disturbed.live()
+    assert undisturbed.world.status == "complete", undisturbed.world.state.summary.error
+    assert disturbed.world.state.summary.error is None
+    assert disturbed.facts == undisturbed.facts
+    assert disturbed.world.state.output == undisturbed.world.state.output
+
+
+def lived(program: Program) -> Outside:
+    outside = Outside(program)
+    outside.live()
+    return outside
+
+
+@given(programs, st.lists(st.booleans(), max_size=80), st.lists(st.booleans(), max_size=20))
+def test_any_flow_gives_the_same_history_and_result_through_crashes_and_evictions(
+    program: Program, crashes: list[bool], evictions: list[bool]
+) -> None:
+    assert_same(Outside(program, iter(crashes), iter(evictions)), lived(program))
+
+
+@given(programs)
+def test_any_flow_gives_the_same_when_it_crashes_around_every_append(program: Program) -> None:
+    undisturbed = lived(program)
+    appends = len(undisturbed.facts) + 1
+    # Twice in a row before the append, once after it, and so on for each.
+    assert_same(Outside(program, iter([True, False, True, False] * appends * 2)), undisturbed)
+
+
+@given(programs)
+def test_any_flow_gives_the_same_when_it_is_evicted_wherever_it_may_be(program: Program) -> None:
+    undisturbed = lived(program)
+    assert_same(Outside(program, evictions=iter([True] * 2 * len(undisturbed.facts))), undisturbed)
+
+
+@given(programs)
+def test_replay_of_a_complete_flow_records_nothing_and_returns_the_same(program: Program) -> None:
+    world = lived(program).world
+    state = WorkflowState(WORKFLOW_ID)
+    times = iter(range(START_US, START_US * 2))
+    for seq, data in enumerate(world.events, start=1):
+        if not isinstance(data, ev.WorkflowCompleted | ev.SignalDiscarded):
+            state.apply(seq, next(times), data, "ray", "w1")
+    recorded: list[ev.EventData] = []
+    run = Run(state, recorded.append)
+    seen: list[Any] = []
+    run.start(lambda strand: run_body(WorkflowContext(strand), program.body, seen), world.now_us)
+    assert recorded == []
+    assert isinstance(run.end, Returned)
+    assert len(seen) == len(parse_json(world.state.output or b""))
+    assert run.side_by_side == 0
+    assert not run.waits
+
+
+@given(programs)
+def test_every_location_of_a_flow_is_used_once(program: Program) -> None:
+    """semantics.md §2: an event's address is its own."""
+    opened: list[Location] = []
+    for data in lived(program).facts:
+        match data:
+            case ev.ActivityCompleted() | ev.SleepStarted() | ev.SignalConsumed() | ev.StepRemoved():
+                opened.append(data.location)
+            case ev.VersionChecked() | ev.BranchOpened():
+                opened.append(data.location)
+            case ev.LoopCommitted(iteration=0):
+                opened.append(data.location)
+            case _:
+                pass
+    assert len(set(opened)) == len(opened)
