@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from types import FrameType
+from types import FrameType, UnionType
 from typing import Any, Literal, TypeVar, cast, overload
 
 from gasoline_es.core.replay import error_info
@@ -302,11 +302,15 @@ def _inline(context: type[Any], definition: Workflow[Any, Any], given: Any, port
     return definition.fn(context(port), given)
 
 
-def _iteration(context: type[Any], body: Callable[[Any, Any], Any], port: Any, state: Any) -> Coroutine[Any, Any, Any]:
+def _iteration(
+    context: type[Any], body: Callable[[Any, Any], Coroutine[Any, Any, Any]], port: Any, state: Any
+) -> Coroutine[Any, Any, Any]:
     return body(context(port), state)
 
 
-def _repetition(context: type[Any], body: Callable[[Any], Any], port: Any, state: Any) -> Coroutine[Any, Any, Any]:
+def _repetition(
+    context: type[Any], body: Callable[[Any], Coroutine[Any, Any, Any]], port: Any, state: Any
+) -> Coroutine[Any, Any, Any]:
     return body(context(port))
 
 
@@ -347,7 +351,8 @@ def _break_codec(body: Callable[..., Any], frame: FrameType) -> Codec[Any]:
         function = function.func
     annotation = resolved(function, "return", frame)
     given: Any = Any
-    for part in typing.get_args(annotation) or (annotation,):
+    united = typing.get_origin(annotation) in (typing.Union, UnionType)
+    for part in typing.get_args(annotation) if united else (annotation,):
         if typing.get_origin(part) is Break:
             (given,) = typing.get_args(part)
     return codec_for(given, f"what the loop body {function.__qualname__} breaks with")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gasoline_es.context import WorkflowContext
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
-O = TypeVar("O")  # noqa: E741
+O = TypeVar("O", covariant=True)  # noqa: E741
 
 Seconds: TypeAlias = float | timedelta
 

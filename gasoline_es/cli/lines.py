@@ -50,7 +50,10 @@ class Line:
 
 def step_lines(location: Location, events: Sequence[Event], signals: Signals, full: bool) -> Line:
     """Return the line of a step from all that is recorded at its location, and of the workflow while it lasted."""
-    line = _step(events, signals, full)
+    return _placed(location, _step(events, signals, full))
+
+
+def _placed(location: Location, line: Line) -> Line:
     line.title = f"{format_location(location)} {line.title}"
     line.title_style = "bold"
     return line
@@ -59,20 +62,22 @@ def step_lines(location: Location, events: Sequence[Event], signals: Signals, fu
 def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
     if not events:
         return Line("branch")
-    event, first = events[0], events[0].data
+    located = [event for event in events if isinstance(event.data, ev.LocatedData)]
+    event = next((event for event in located if not isinstance(event.data, ev.StepPlaced)), located[0])
+    first = event.data
     match first:
         case ev.ActivityCompleted() | ev.ActivityFailed():
             return _activity(first, events, signals, full)
         case ev.SignalConsumed():
-            return _listen(first, event, signals, full)
+            return _listen(first, events, signals, full)
         case ev.SleepStarted():
             return _sleep(first, events, signals, full)
-        case ev.StepPlaced() if len(events) > 1:
-            return _step(events[1:], signals, full)
+        case ev.BranchOpened():
+            return _race(first, events, signals, full) if first.kind == "race" else _branch(first, event)
+        case ev.LoopCommitted():
+            return _loop(first, events, signals, full)
         case ev.StepPlaced():
-            named = f" {escape(first.name)}" if first.name is not None else ""
-            title = f"{escape(first.kind)}{named}{_version(first.version)}"
-            return Line(title, f"since {_at(event)}", rest_style=FAINT)
+            return _placed_only(first, events, signals, full)
         case ev.StepRemoved():
             named = f" {escape(first.name)}" if first.name is not None else ""
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"
@@ -130,6 +135,8 @@ def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable
         match data:
             case ev.ActivityFailed():
                 yield _failed_attempt(data, event, full)
+            case ev.StepPlaced():
+                pass
             case ev.ActivityCompleted():
                 if data.attempt > 1:
                     took = render.duration(event.time_us - data.started_us)
@@ -159,13 +166,29 @@ def traceback(error: ev.ErrorInfo) -> Iterable[Line]:
 # --- listens and sleeps -----------------------------------------------------------------------------------------------
 
 
-def _listen(data: ev.SignalConsumed, event: Event, signals: Signals, full: bool) -> Line:
-    line = Line(f"listen{_version(data.version)}", f"took {render.count(len(data.signal_ids), 'signal')} {_at(event)}")
-    line.rest_style = FAINT
+def _listen(data: ev.SignalConsumed, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    taken = f"took {render.count(len(data.signal_ids), 'signal')} {_at(events[-1])}"
+    line = Line(f"listen{_version(data.version)}", taken, rest_style=FAINT)
+    line.below.extend(_between(events, signals, full))
     for signal_id in data.signal_ids:
         received = signals.get(signal_id)
         line.below.append(Line(escape(signal_id)) if received is None else _signal(received, full))
     return line
+
+
+def _placed_only(data: ev.StepPlaced, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Show a step of a join that is not answered yet."""
+    named = f" {escape(data.name)}" if data.name is not None else ""
+    line = Line(f"{escape(data.kind)}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
+    line.below.extend(_between(events, signals, full))
+    return line
+
+
+def _between(events: Sequence[Event], signals: Signals, full: bool) -> Iterable[Line]:
+    """Yield what happened to the workflow while a step was not answered."""
+    for event in events:
+        if not isinstance(event.data, ev.LocatedData):
+            yield from life(event, signals, full)
 
 
 def _signal(event: Event, full: bool) -> Line:
@@ -191,6 +214,78 @@ def _sleep(data: ev.SleepStarted, events: Sequence[Event], signals: Signals, ful
             case _:
                 line.below.extend(life(event, signals, full))
     return line
+
+
+# --- branches, races, loops -------------------------------------------------------------------------------------------
+
+
+def _branch(data: ev.BranchOpened, event: Event) -> Line:
+    named = "" if data.name is None else f" {escape(data.name)}"
+    return Line(f"{data.kind}{named}{_version(data.version)}", _at(event), rest_style=FAINT)
+
+
+def _race(data: ev.BranchOpened, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    line = Line(f"race{_version(data.version)}", "not decided yet", rest_style="yellow")
+    for event in events:
+        match event.data:
+            case ev.BranchOpened():
+                line.below.append(Line("started", _at(event), rest_style=FAINT))
+            case ev.RaceDecided(winner=None):
+                line.rest, line.rest_style = f"every competitor failed {_at(event)}", BAD
+            case ev.RaceDecided() as decided:
+                line.rest, line.rest_style = f"competitor {decided.winner} won {_at(event)}", FAINT
+                line.below.append(_payload("value", decided.value, full))
+            case _:
+                line.below.extend(life(event, signals, full))
+    return line
+
+
+def competitor_lines(location: Location, decided: ev.RaceDecided | None) -> Line:
+    """Return the line of a race's competitor, which has no event of its own: its index, and how it did."""
+    index = location[-1][0] - 1
+    line = Line(f"competitor {index}")
+    if decided is not None and decided.winner is not None:
+        line.rest, line.rest_style = ("won", "green") if decided.winner == index else ("lost", FAINT)
+    return _placed(location, line)
+
+
+def _loop(data: ev.LoopCommitted, events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Show where a loop stands; each of its commits only if ``full``, as a long loop has many."""
+    line = Line(f"loop{_version(data.version)}", rest_style=FAINT)
+    commits = [(event, event.data) for event in events if isinstance(event.data, ev.LoopCommitted)]
+    event, last = commits[-1]
+    iterations = render.count(last.iteration, "iteration")
+    if last.output is not None:
+        line.rest = f"over after {iterations} {_at(event)}"
+    elif last.iteration:
+        line.rest = f"{iterations} committed {_at(event)}"
+    else:
+        line.rest = "nothing committed yet"
+    for event, commit in commits if full else commits[:1]:
+        told = f"committed up to iteration {commit.iteration:,}" if commit.iteration else "started"
+        line.below.append(Line(told, _at(event), rest_style=FAINT))
+        if full and commit.state != b"null":
+            line.below[-1].below.append(_payload("state", commit.state, full))
+    if not full and last.state != b"null":
+        line.below.append(_payload("state", last.state, full))
+    if last.output is not None:
+        line.below.append(_payload("output", last.output, full))
+    line.below.extend(_between(events, signals, full))
+    return line
+
+
+def iteration_lines(location: Location, committed: int) -> Line:
+    """Return the line of a loop's iteration; those up to the one ``committed`` are no more looked at by replay."""
+    number = location[-1][0]
+    return _placed(location, Line("iteration", "forgotten by replay" if number <= committed else "", rest_style=FAINT))
+
+
+def folded(first: Location, last: Location, iterations: int, events: int, forgotten: bool) -> Line:
+    """Return the one line that stands for iterations which are not shown."""
+    what = f"{render.count(iterations, 'iteration')}, {render.count(events, 'event')}"
+    known = ", forgotten by replay" if forgotten else ""
+    title = f"{format_location(first)} … {format_location(last)}" if iterations > 1 else format_location(first)
+    return Line(title, f"{what}{known}; --full shows them", title_style="bold", rest_style=FAINT)
 
 
 # --- the life of the workflow -----------------------------------------------------------------------------------------

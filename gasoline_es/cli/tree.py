@@ -1,18 +1,19 @@
 """A workflow's history as a tree: steps by location, and what happened to the whole workflow between them.
 
-A step holds everything recorded at its location, and what happened to the workflow while it was the last step and not
-ended: suspended for a retry, woken. Steps stand in order of location, which is the order of history (semantics.md §2);
-the rest stands behind the last step there was by then.
+A step holds everything recorded at its location, what happened to the workflow while it was the last step and not ended
+(suspended for a retry, woken), and the steps of its branches: a closure's, a race's competitors, a loop's iterations.
+Steps stand in order of location, which is the order of history (semantics.md §2); the rest stands behind the last step
+there was by then. Of a loop only the last iterations are shown, the others in a line for all, unless everything is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gasoline_es.cli.escape import escape
-from gasoline_es.cli.lines import Line, life, step_lines
+from gasoline_es.cli.lines import Line, competitor_lines, folded, iteration_lines, life, step_lines
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.render import STYLES, count
 from gasoline_es.core import events as ev
@@ -22,6 +23,11 @@ from gasoline_es.core.state import Summary
 
 if TYPE_CHECKING:
     from rich.tree import Tree
+
+T = TypeVar("T")
+
+ITERATIONS_SHOWN: Final = 3
+"""So many iterations of a loop are shown, the last ones; the others are folded into a line, unless all were asked for."""
 
 
 @dataclass(slots=True)
@@ -33,18 +39,43 @@ class Step:
     after: list[Event] = field(default_factory=list[Event])
     """What happened to the workflow behind this step and before the next one."""
     steps: dict[Location, Step] = field(default_factory=dict[Location, "Step"])
+    last: Step | None = None
+    """The last of ``steps``."""
+
+    def recorded(self, kind: type[T]) -> T | None:
+        """Return the newest fact of a kind at this very location."""
+        for event in reversed(self.events):
+            if isinstance(event.data, kind):
+                return event.data
+        return None
+
+    @property
+    def branches(self) -> bool:
+        """Whether what goes on here goes on in the steps below."""
+        return not self.events or isinstance(self.events[0].data, ev.BranchOpened | ev.LoopCommitted)
 
     @property
     def open(self) -> bool:
-        """Whether something is still to be recorded here."""
+        """Whether something is still to be recorded here. The end of a closure is not: it is open with its last step."""
+        opened = self.recorded(ev.BranchOpened)
+        if opened is not None and opened.kind == "race":
+            return self.recorded(ev.RaceDecided) is None
+        if self.branches and (committed := self.recorded(ev.LoopCommitted)) is not None:
+            return committed.output is None
+        if self.branches:
+            return self.last is not None and self.last.open
         located = [event.data for event in self.events if isinstance(event.data, ev.LocatedData)]
         match located[-1] if located else None:
             case ev.ActivityFailed() as failed:
                 return not failed.final
-            case ev.SleepStarted():
+            case ev.SleepStarted() | ev.StepPlaced():
                 return True
             case _:
                 return False
+
+    def count(self) -> int:
+        """Return how many events this step and those below it hold."""
+        return len(self.events) + len(self.after) + sum(step.count() for step in self.steps.values())
 
 
 @dataclass(slots=True)
@@ -61,7 +92,9 @@ class History:
         for depth in range(1, len(location) + 1):
             prefix = location[:depth]
             if prefix not in step.steps:
-                step.steps[prefix] = Step(prefix)
+                step.steps[prefix] = made = Step(prefix)
+                if step.last is None or step.last.location < prefix:
+                    step.last = made
             step = step.steps[prefix]
         return step
 
@@ -80,8 +113,11 @@ class History:
         if isinstance(data, ev.LocatedData):
             self.step(data.location).events.append(event)
             return
-        last = self.root.steps[max(self.root.steps)] if self.root.steps else self.root
-        (last.events if last.open else last.after).append(event)
+        ended = isinstance(data, ev.WorkflowCompleted | ev.SignalDiscarded)
+        step = self.root.last or self.root
+        while not ended and step.branches and step.open and step.last is not None:
+            step = step.last
+        (step.events if step.open else step.after).append(event)
 
 
 def fold(events: Iterable[Event]) -> History:
@@ -124,14 +160,37 @@ def _grow(tree: Tree, step: Step, history: History, full: bool) -> None:
     for event in step.after if step.location == ROOT else ():
         for line in life(event, history.signals, full):
             _add(tree, line)
-    for location in sorted(step.steps):
-        child = step.steps[location]
-        line = step_lines(child.location, child.events, history.signals, full)
-        branch = _add(tree, line)
+    children = [step.steps[location] for location in sorted(step.steps)]
+    commit = step.recorded(ev.LoopCommitted)
+    if commit is not None and not full:
+        _fold(tree, children[:-ITERATIONS_SHOWN], commit.iteration)
+        children = children[-ITERATIONS_SHOWN:]
+    for child in children:
+        branch = _add(tree, _line(child, step, history, full))
         _grow(branch, child, history, full)
         for event in child.after:
             for behind in life(event, history.signals, full):
                 _add(tree, behind)
+
+
+def _line(step: Step, above: Step, history: History, full: bool) -> Line:
+    """Return the line of a step, which is a plain one, or an iteration or competitor of what stands above it."""
+    commit = above.recorded(ev.LoopCommitted)
+    if commit is not None:
+        return iteration_lines(step.location, commit.iteration)
+    opened = above.recorded(ev.BranchOpened)
+    if opened is not None and opened.kind == "race":
+        return competitor_lines(step.location, above.recorded(ev.RaceDecided))
+    return step_lines(step.location, step.events, history.signals, full)
+
+
+def _fold(tree: Tree, iterations: Sequence[Step], committed: int) -> None:
+    """Add a line for iterations that replay has forgotten, and one for those that it has not."""
+    for forgotten in (True, False):
+        part = [step for step in iterations if (step.location[-1][0] <= committed) == forgotten]
+        if part:
+            events = sum(step.count() for step in part)
+            _add(tree, folded(part[0].location, part[-1].location, len(part), events, forgotten))
 
 
 def _add(tree: Tree, line: Line) -> Tree:

@@ -135,13 +135,16 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
     """Show all that happened to one workflow, as a tree of its steps by location; as JSON, its events as recorded.
 
     Each step shows its attempts, times, input and output. What happened to the workflow as a whole stands between the
-    steps: when it was suspended and why, woken, failed, completed. Times are UTC.
+    steps: when it was suspended and why, woken, failed, completed. Times are UTC. The steps of closures, of workflows run
+    inline, of a race's competitors and of a loop's iterations stand below them. Of a loop the last three iterations are
+    shown and the others counted, unless --full; those that replay does not look at any more are marked.
 
     \b
     Examples:
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
       gasoline workflow history ID --text --full | less
       gasoline workflow history ID --json | jq -c '[.seq, .type, .data]'
+      gasoline workflow history ID | jq '.data | select(.location == "{4, 1, 2}")'
 
     \b
     JSON: one CloudEvent 1.0 a line, in order of its key seq.

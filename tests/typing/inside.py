@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -14,7 +14,10 @@ from gasoline_es import (
     Activity,
     ActivityContext,
     Backoff,
+    Break,
+    Failed,
     NotRetryable,
+    Ok,
     Prune,
     Signal,
     Step,
@@ -24,6 +27,7 @@ from gasoline_es import (
     workflow,
 )
 from gasoline_es.definitions import AsyncActivity, ThreadActivity
+from gasoline_es.events import ErrorInfo
 
 
 class Order(BaseModel):
@@ -231,6 +235,154 @@ async def versions(ctx: WorkflowContext, order: Order) -> None:
     await step
     await ctx.removed("sleep")
     assert_type(await ctx.check_version(2), int)
+
+
+# --- side by side, again and again ------------------------------------------------------------------------------------
+
+
+async def branches(ctx: WorkflowContext, order: Order, rush: RushOrder) -> None:
+    async def body(ctx: WorkflowContext) -> Receipt:
+        return await ctx.activity(charge, order)
+
+    assert_type(await ctx.closure(body), Receipt)
+    step = ctx.closure(body)
+    _ = assert_type(step, Coroutine[Any, Any, Receipt])
+    await step
+    assert_type(await ctx.run(fulfil, order), Receipt)
+    assert_type(await ctx.run(fulfil, rush), Receipt)
+    assert_type(await ctx.run(tick, None), None)
+    assert_type(await ctx.v(2).closure(body), Receipt)
+
+
+async def joins(ctx: WorkflowContext, order: Order) -> None:
+    async def body(ctx: WorkflowContext) -> int:
+        return 1
+
+    assert_type(await ctx.join(ctx.sleep(1)), tuple[None])
+    assert_type(await ctx.join(ctx.activity(charge, order), ctx.activity(pack, order)), tuple[Receipt, list[str]])
+    receipt, packed = await ctx.join(ctx.run(fulfil, order), ctx.activity(pack, order))
+    assert_type(receipt, Receipt)
+    assert_type(packed, list[str])
+    assert_type(await ctx.join(ctx.closure(body), ctx.sleep(1), ctx.activity(charge, order)), tuple[int, None, Receipt])
+    assert_type(
+        await ctx.join(ctx.listen(Paid), ctx.listen(Paid, timeout=1), ctx.check_version(2), ctx.sleep(1)),
+        tuple[Paid, Paid | None, int, None],
+    )
+    assert_type(
+        await ctx.join(
+            ctx.activity(charge, order),
+            ctx.join(ctx.closure(body), ctx.sleep(1)),
+            ctx.maybe(ctx.activity(pack, order)),
+            ctx.join_all([ctx.activity(charge, order)]),
+            ctx.catch(ctx.activity(charge, order)),
+        ),
+        tuple[Receipt, tuple[int, None], list[str] | None, list[Receipt], Ok[Receipt] | Failed],
+    )
+    assert_type(
+        await ctx.join(
+            ctx.sleep(1), ctx.closure(body), ctx.sleep(1), ctx.closure(body), ctx.sleep(1), ctx.closure(body)
+        ),
+        tuple[None, int, None, int, None, int],
+    )
+    assert_type(
+        await ctx.join(
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.activity(charge, order),
+        ),
+        tuple[None, int, None, int, None, int, Receipt],
+    )
+    assert_type(
+        await ctx.join(
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.sleep(1),
+            ctx.closure(body),
+            ctx.activity(charge, order),
+            ctx.activity(pack, order),
+        ),
+        tuple[None, int, None, int, None, int, Receipt, list[str]],
+    )
+
+
+async def many(ctx: WorkflowContext, orders: list[Order], rush: bool) -> None:
+    assert_type(await ctx.join_all([ctx.activity(charge, order) for order in orders]), list[Receipt])
+    assert_type(await ctx.join_all(ctx.activity(pack, order) for order in orders), list[list[str]])
+    optional = ctx.activity(charge, orders[0]) if rush else None
+    assert_type(await ctx.maybe(optional), Receipt | None)
+    assert_type(await ctx.join(ctx.maybe(optional), ctx.sleep(1)), tuple[Receipt | None, None])
+
+
+async def races(ctx: WorkflowContext, order: Order) -> int:
+    assert_type(
+        await ctx.race(ctx.activity(charge, order), ctx.sleep(1)),
+        tuple[Literal[0], Receipt] | tuple[Literal[1], None],
+    )
+    assert_type(
+        await ctx.race(ctx.activity(charge, order), ctx.activity(pack, order), ctx.listen(Paid)),
+        tuple[Literal[0], Receipt] | tuple[Literal[1], list[str]] | tuple[Literal[2], Paid],
+    )
+    match await ctx.race(ctx.activity(charge, order), ctx.activity(pack, order)):
+        case (0, receipt):
+            assert_type(receipt, Receipt)
+            return receipt.number
+        case (1, packed):
+            assert_type(packed, list[str])
+            return len(packed)
+
+
+async def races_of_more(ctx: WorkflowContext, order: Order) -> None:
+    match await ctx.race(ctx.sleep(1), ctx.listen(Paid), ctx.run(fulfil, order), ctx.activity(pack, order)):
+        case (1, paid):
+            assert_type(paid, Paid)
+        case (3, packed):
+            assert_type(packed, list[str])
+        case (index, other):
+            assert_type(index, Literal[0, 2])
+            assert_type(other, Receipt | None)
+    five = await ctx.race(ctx.sleep(1), ctx.sleep(1), ctx.sleep(1), ctx.sleep(1), ctx.listen(Paid))
+    if five[0] == 4:
+        assert_type(five[1], Paid)
+    six = await ctx.race(ctx.sleep(1), ctx.sleep(1), ctx.sleep(1), ctx.sleep(1), ctx.sleep(1), ctx.listen(Paid))
+    if six[0] == 5:
+        assert_type(six[1], Paid)
+
+
+async def catches(ctx: WorkflowContext, order: Order) -> int:
+    assert_type(await ctx.catch(ctx.activity(charge, order)), Ok[Receipt] | Failed)
+    match await ctx.catch(ctx.run(fulfil, order)):
+        case Ok(receipt):
+            assert_type(receipt, Receipt)
+            return receipt.number
+        case Failed(error, attempts):
+            assert_type(error, ErrorInfo)
+            return attempts
+
+
+async def loops(ctx: WorkflowContext, order: Order) -> None:
+    async def until_paid(ctx: WorkflowContext, basket: Basket) -> Break[Receipt] | None:
+        basket.total += (await ctx.listen(Paid)).amount
+        return Break(Receipt(number=basket.total)) if basket.total > 100 else None
+
+    async def poll(ctx: WorkflowContext) -> Break[str] | None:
+        await ctx.sleep(60)
+        return None
+
+    async def at_once(ctx: WorkflowContext) -> Break[None]:
+        return Break(None)
+
+    assert_type(await ctx.loop(until_paid, Basket()), Receipt)
+    assert_type(await ctx.loop(until_paid, Basket(), commit_interval=100), Receipt)
+    assert_type(await ctx.repeat(poll), str)
+    assert_type(await ctx.repeat(poll, commit_interval=1), str)
+    await ctx.repeat(at_once)
+    assert_type(await ctx.join(ctx.loop(until_paid, Basket()), ctx.repeat(poll)), tuple[Receipt, str])
 
 
 # --- inside an activity -----------------------------------------------------------------------------------------------

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
+from gasoline_es import ActivityContext, Break, Gasoline, Signal, WorkflowContext, activity, workflow
 from tests.typing.inside import Cancelled, Order, Paid, Receipt, charge, fulfil, pack
+
+
+async def body(ctx: WorkflowContext) -> int:
+    return 1
+
+
+async def iteration(ctx: WorkflowContext, order: Order) -> Break[int] | None: ...
+
+
+async def repetition(ctx: WorkflowContext) -> Break[int] | None: ...
 
 
 async def forgotten_await(ctx: WorkflowContext, order: Order, when: datetime) -> None:
@@ -22,6 +32,14 @@ async def forgotten_await(ctx: WorkflowContext, order: Order, when: datetime) ->
     ctx.v(2).sleep(1)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
     ctx.removed("sleep")  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
     ctx.check_version(2)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.closure(body)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.run(fulfil, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.join(ctx.sleep(1), ctx.sleep(2))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.join_all([ctx.sleep(1)])  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.race(ctx.sleep(1), ctx.sleep(2))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.catch(ctx.sleep(1))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.loop(iteration, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    ctx.repeat(repetition)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
 
 
 async def wrong_input(ctx: WorkflowContext, order: Order) -> None:
@@ -65,6 +83,49 @@ async def both_times(ctx: WorkflowContext, when: datetime) -> None:
 
 async def unknown_kind(ctx: WorkflowContext) -> None:
     await ctx.removed("actvity", "charge")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def no_step(ctx: WorkflowContext, order: Order) -> None:
+    await ctx.join(ctx.sleep(1), charge)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.join(ctx.sleep(1), body)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.join(ctx.sleep(1), None)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.join([ctx.sleep(1), ctx.sleep(2)])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.join()  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.join_all(ctx.sleep(1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.race(ctx.sleep(1), order)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.race(ctx.sleep(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.catch(charge)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.maybe(order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def no_body(ctx: WorkflowContext, order: Order, receipt: Receipt) -> None:
+    async def without_break(ctx: WorkflowContext, order: Order) -> int:
+        return 1
+
+    def not_async(ctx: WorkflowContext) -> int:
+        return 1
+
+    await ctx.closure(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.closure(iteration)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.loop(without_break, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.loop(iteration, receipt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.loop(iteration)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await ctx.repeat(iteration)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.run(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await ctx.run(fulfil, receipt)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+
+
+async def race_not_narrowed(ctx: WorkflowContext, order: Order) -> int:
+    _, value = await ctx.race(ctx.activity(charge, order), ctx.sleep(1))
+    return value.number  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+async def catch_not_narrowed(ctx: WorkflowContext, order: Order) -> Receipt:
+    return (await ctx.catch(ctx.activity(charge, order))).value  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+
+async def wrong_loop_value(ctx: WorkflowContext, order: Order) -> str:
+    return await ctx.loop(iteration, order)  # type: ignore[arg-type]  # pyright: ignore[reportReturnType]
 
 
 async def wrong_outside(gasoline: Gasoline, order: Order, receipt: Receipt) -> str:

@@ -1,0 +1,224 @@
+"""`gasoline workflow history` of branches, races and loops: nested by location, and readable however long (§2, §4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.tree import fold, show
+from gasoline_es.core import events as ev
+from gasoline_es.core.events import Event, EventData
+from gasoline_es.core.location import Location
+from tests.cli.flows import Flows, tell
+from tests.cli.terminal import invoke, jq, settled
+
+
+@pytest.fixture(scope="session")
+def flows(tmp_path_factory: pytest.TempPathFactory) -> Flows:
+    """A log that nobody may change."""
+    return tell(tmp_path_factory.mktemp("flows") / "log")
+
+
+def tree(flows: Flows, workflow_id: str, *options: str) -> str:
+    done = invoke("--log", f"file:{flows.directory}", "workflow", "history", workflow_id, "--text", *options)
+    assert (done.status, done.stderr) == (0, "")
+    return settled(done.stdout)
+
+
+def test_history_shows_branches_and_races_with_what_happened_in_them(flows: Flows) -> None:
+    assert tree(flows, flows.branching) == BRANCHING
+
+
+def test_history_of_a_loop_shows_its_last_iterations_and_counts_the_others(flows: Flows) -> None:
+    assert tree(flows, flows.looped) == LOOPED
+
+
+def test_history_of_a_waiting_loop_tells_what_replay_has_forgotten_and_what_not(flows: Flows) -> None:
+    assert tree(flows, flows.waiting) == WAITING
+
+
+def test_history_shows_every_iteration_and_every_commit_when_asked_to(flows: Flows) -> None:
+    lines = tree(flows, flows.looped, "--full").splitlines()
+    assert [f"{{1, {number}}} iteration  forgotten by replay" in "\n".join(lines) for number in range(1, 11)] == 10 * [
+        True
+    ]
+    loop = lines[lines.index(next(line for line in lines if "{1} loop" in line)) :]
+    assert loop[:10] == [
+        "├── {1} loop  over after 10 iterations <time>",
+        "│   ├── started  <time>",
+        '│   │   └── state:  {"rounds":0}',
+        "│   ├── committed up to iteration 4  <time>",
+        '│   │   └── state:  {"rounds":4}',
+        "│   ├── committed up to iteration 8  <time>",
+        '│   │   └── state:  {"rounds":8}',
+        "│   ├── committed up to iteration 10  <time>",
+        '│   │   └── state:  {"rounds":9}',
+        "│   ├── output:  9",
+    ]
+
+
+def test_history_as_json_gives_what_is_below_a_step_by_its_location(flows: Flows) -> None:
+    text = invoke("--log", f"file:{flows.directory}", "workflow", "history", flows.branching).stdout
+    below = jq('select(.data.location // "" | startswith("{4, ")) | [.data.location, .type]', text)
+    assert sorted(below) == [
+        ["{4, 1, 1}", "gasoline.sleep.started.v1"],
+        ["{4, 2, 1, 1}", "gasoline.activity.completed.v1"],
+        ["{4, 2, 1}", "gasoline.branch.opened.v1"],
+    ]
+    assert jq('select(.type == "gasoline.race.decided.v1") | .data.winner', text) == [1, None]
+    text = invoke("--log", f"file:{flows.directory}", "workflow", "history", flows.looped).stdout
+    commits = jq(
+        'select(.type == "gasoline.loop.committed.v1") | [.data.location, .data.iteration, .data.output]', text
+    )
+    assert [commit for commit in commits if commit[0] == "{1}"] == [
+        ["{1}", 0, None], ["{1}", 4, None], ["{1}", 8, None], ["{1}", 10, 9],
+    ]  # fmt: skip
+
+
+def test_history_of_a_loop_of_any_length_takes_a_few_lines() -> None:
+    """What ten thousand iterations recorded, with the workflow suspended in each."""
+    loop: Location = ((1,),)
+    told: list[EventData] = [ev.WorkflowDispatched("sync", b"1", {}), ev.LoopCommitted(loop, 1, 0, b'{"n":0}')]
+    for number in range(1, 10_001):
+        told.append(ev.WorkflowSuspended(signals=("round",)))
+        told.append(ev.ActivityCompleted((*loop, (number,), (1,)), 1, "weigh", 1, 0, b"1", b"1"))
+        if number % 20 == 0:
+            told.append(ev.LoopCommitted(loop, 1, number, b'{"n":1}'))
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    (step,) = fold(events).root.steps.values()
+    assert step.count() == len(told) - 1
+    assert len(step.steps) == 10_000
+    # Each suspension stands behind the iteration before it, the first one in the loop itself.
+    assert [len(below.after) for below in list(step.steps.values())[:3]] == [1, 1, 1]
+
+
+def test_a_step_of_a_join_that_is_not_answered_yet_is_shown_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[EventData] = [
+        ev.WorkflowDispatched("sync", b"1", {}),
+        ev.StepPlaced(((1,),), 1, "activity", "weigh"),
+        ev.StepPlaced(((2,),), 1, "listen"),
+        ev.ActivityCompleted(((1,),), 1, "weigh", 1, 0, b"1", b"3"),
+        ev.WorkflowSuspended(signals=("round",)),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    show(events, Output(False), full=False)
+    assert settled(capsys.readouterr().out).splitlines()[3:] == [
+        "├── {1} activity weigh  <time>, took <s>",
+        "│   ├── input:  1",
+        "│   └── output:  3",
+        "└── {2} listen  since <time>",
+        "    └── suspended  <time>, waits for signal round",
+    ]
+
+
+def test_a_damaged_history_whose_loop_has_no_start_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[EventData] = [
+        ev.RaceDecided(((1,),), 0, b"1"),
+        ev.LoopCommitted(((2,),), 1, 7, b"null"),
+        ev.SleepStarted(((3,), (1,), (1,)), 1, 5),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    for full in (False, True):
+        show(events, Output(False), full=full)
+    shown = capsys.readouterr().out
+    assert "{2} loop  7 iterations committed" in shown
+    assert "{3, 1, 1} sleep" in shown
+
+
+BRANCHING = """\
+branching <id>  complete
+├── dispatched  <time>
+│   └── input:  "tea"
+├── {1} closure  <time>
+│   └── {1, 1} activity weigh  <time>, took <s>
+│       ├── input:  "tea"
+│       └── output:  3
+├── {2} run label  <time>
+│   └── {2, 1} activity weigh  <time>, took <s>
+│       ├── input:  "tea"
+│       └── output:  3
+├── {3} activity weigh v2  <time>, took <s>
+│   ├── input:  "tea"
+│   └── output:  3
+├── {4} race  competitor 1 won <time>
+│   ├── started  <time>
+│   ├── value:  3
+│   ├── {4, 1} competitor 0  lost
+│   │   └── {4, 1, 1} sleep  until <time>
+│   │       └── started  <time>
+│   └── {4, 2} competitor 1  won
+│       └── {4, 2, 1} run label  <time>
+│           └── {4, 2, 1, 1} activity weigh  <time>, took <s>
+│               ├── input:  "tea"
+│               └── output:  3
+├── {5} race  every competitor failed <time>
+│   ├── started  <time>
+│   ├── {5, 1} competitor 0
+│   │   └── {5, 1, 1} activity ask  failed for good after 1 attempt
+│   │       ├── attempt 1 failed  ConnectionError: North is closed
+│   │       │   └── <time>, after <s>; no more
+│   │       └── input:  "North"
+│   └── {5, 2} competitor 1
+│       └── {5, 2, 1} activity ask  failed for good after 1 attempt
+│           ├── attempt 1 failed  ConnectionError: South is closed
+│           │   └── <time>, after <s>; no more
+│           └── input:  "South"
+└── completed  <time>
+    └── output:  3"""
+
+LOOPED = """\
+looping <id>  complete
+├── dispatched  <time>
+│   └── input:  9
+├── {1} loop  over after 10 iterations <time>
+│   ├── started  <time>
+│   ├── state:  {"rounds":9}
+│   ├── output:  9
+│   ├── {1, 1} … {1, 7}  7 iterations, 7 events, forgotten by replay; --full shows them
+│   ├── {1, 8} iteration  forgotten by replay
+│   │   └── {1, 8, 1} listen  took 1 signal <time>
+│   │       └── signal round  received <time>
+│   │           ├── id:  round-7
+│   │           └── body:  {"number":7}
+│   ├── {1, 9} iteration  forgotten by replay
+│   │   └── {1, 9, 1} listen  took 1 signal <time>
+│   │       └── signal round  received <time>
+│   │           ├── id:  round-8
+│   │           └── body:  {"number":8}
+│   └── {1, 10} iteration  forgotten by replay
+│       └── {1, 10, 1} loop  over after 1 iteration <time>
+│           ├── started  <time>
+│           ├── output:  null
+│           └── {1, 10, 1, 1} iteration  forgotten by replay
+│               └── {1, 10, 1, 1, 1} sleep  until <time>
+│                   ├── started  <time>
+│                   └── normal: over  <time>
+└── completed  <time>
+    └── output:  9"""
+
+WAITING = """\
+looping <id>  sleeping
+├── dispatched  <time>
+│   └── input:  1000
+└── {1} loop  4 iterations committed <time>
+    ├── started  <time>
+    ├── state:  {"rounds":4}
+    ├── {1, 1} … {1, 4}  4 iterations, 8 events, forgotten by replay; --full shows them
+    ├── {1, 5} iteration
+    │   └── {1, 5, 1} listen  took 1 signal <time>
+    │       └── signal round  received <time>
+    │           ├── id:  round-4
+    │           └── body:  {"number":4}
+    ├── suspended  <time>, waits for signal round
+    ├── {1, 6} iteration
+    │   └── {1, 6, 1} listen  took 1 signal <time>
+    │       └── signal round  received <time>
+    │           ├── id:  round-5
+    │           └── body:  {"number":5}
+    ├── suspended  <time>, waits for signal round
+    ├── {1, 7} iteration
+    │   └── {1, 7, 1} listen  took 1 signal <time>
+    │       └── signal round  received <time>
+    │           ├── id:  round-6
+    │           └── body:  {"number":6}
+    └── suspended  <time>, waits for signal round"""
