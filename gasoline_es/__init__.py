@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WorkflowNotFound,
     )
     from gasoline_es.outcomes import Failed, Ok
+    from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.verbs import Step
 
@@ -45,6 +46,7 @@ __all__ = [
     "Signal",
     "SignalTo",
     "Step",
+    "SubWorkflow",
     "Workflow",
     "WorkflowContext",
     "WorkflowFailed",
@@ -71,6 +73,7 @@ _MODULES = {
     "Signal": "signals",
     "SignalTo": "client",
     "Step": "verbs",
+    "SubWorkflow": "sending",
     "Workflow": "definitions",
     "WorkflowContext": "context",
     "WorkflowFailed": "errors",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -9,10 +11,14 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from gasoline_es.core.durations import to_datetime
-from gasoline_es.core.values import Codec, codec_for
-from gasoline_es.errors import DefinitionError
+from gasoline_es.core.tags import check_tags
+from gasoline_es.core.values import Codec, codec_for, encode_any, parse_json
+from gasoline_es.errors import DefinitionError, RecordTooLarge
 
 S = TypeVar("S")
+
+HEARTBEAT_BYTES_MAX = 10_000
+"""The details of a heartbeat take at most so much as JSON: they share a record with the input and the error."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -33,11 +39,16 @@ class ActivityContext:
     attempt_us: int = 0
     location: str = "{1}"
     state_json: bytes = field(default=b"null", repr=False)
+    heartbeat_json: bytes = field(default=b"null", repr=False)
     alone: bool = True
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
     _cancelled: bool = field(default=False, init=False, repr=False)
+    _tags: dict[str, str] | None = field(default=None, init=False, repr=False)
+    # Both set by whoever runs the activity and read by the event loop.
+    _beat_s: float = field(default=0.0, init=False, repr=False)
+    _beat: bytes | None = field(default=None, init=False, repr=False)
 
     @property
     def first_attempt_at(self) -> datetime:
@@ -61,6 +72,38 @@ class ActivityContext:
         An ``async def`` is cancelled as a task is; a thread can only look here.
         """
         return self._cancelled
+
+    @property
+    def last_heartbeat(self) -> Any:
+        """What the attempt before this one gave to its last ``heartbeat``; None if it gave nothing, or there was none.
+
+        It is recorded with the failure of that attempt; of one that ended with its process nothing is known.
+        """
+        return parse_json(self.heartbeat_json)
+
+    def heartbeat(self, details: Any = None, /) -> None:
+        """Say that the attempt is alive, and how far it has come: the next attempt finds it in ``last_heartbeat``.
+
+        With ``heartbeat_timeout=`` on the definition an attempt that does not say so in time has timed out. ``details``
+        is anything JSON holds. Raises: NotSerializable; RecordTooLarge above 10,000 bytes.
+        """
+        beat = encode_any(details, "details")
+        if len(beat) > HEARTBEAT_BYTES_MAX:
+            raise RecordTooLarge(
+                f"the details of a heartbeat take {len(beat):,} bytes, more than {HEARTBEAT_BYTES_MAX:,}. Keep them "
+                f"elsewhere and pass a reference",
+                size=len(beat),
+            )
+        self._beat = beat
+        self._beat_s = time.monotonic()
+
+    def update_tags(self, tags: Mapping[str, str | int | float | bool], /) -> Awaitable[None]:
+        """Replace the workflow's tags; the change is committed together with the result, and dropped if that fails.
+
+        To be awaited where the activity is ``async def``; a plain ``def`` just calls it. Raises: InvalidTags.
+        """
+        self._tags = check_tags(tags, f"update_tags in activity {self.name}")
+        return _DONE
 
     def state(self, model: type[S], /) -> S:
         """Give the workflow's state as a copy of ``model`` to change; the change is committed together with the result.
@@ -103,6 +146,22 @@ class ActivityContext:
         encoded = self._asked.codec.encode(self._asked.value, "state")
         return None if encoded == self._asked.encoded else encoded
 
+    def last_beat(self) -> bytes | None:
+        """Give the details of the last heartbeat as JSON, if there was one. For the runtime."""
+        return self._beat
+
+    def silent_s(self) -> float:
+        """Give the seconds since the last heartbeat. For the runtime."""
+        return time.monotonic() - self._beat_s
+
+    def start_beating(self) -> None:
+        """The attempt starts now. For the runtime."""
+        self._beat_s = time.monotonic()
+
+    def changed_tags(self) -> dict[str, str] | None:
+        """Give the tags that were set, if any were. For the runtime."""
+        return self._tags
+
     def _cancel(self) -> None:
         """Tell the activity that its result is no longer wanted. For the runtime."""
         self._cancelled = True
@@ -116,6 +175,16 @@ class ActivityContext:
                 f"activity {self.name}: the workflow has no state yet and {_shown(model)}() fails ({problem}). Give "
                 "every field of it a default."
             ) from error
+
+
+class _Done:
+    """Awaiting it takes no time."""
+
+    def __await__(self) -> Generator[None]:
+        yield from ()
+
+
+_DONE = _Done()
 
 
 @dataclass(slots=True, frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, get_args, overload
@@ -196,7 +196,7 @@ class Client:
 
         async def unless_there() -> Dispatch | None:
             nonlocal found
-            found = await self._find(command.name, tags) or self._dispatching(
+            found = await self._node.find(command.name, tags) or self._dispatching(
                 command.name, tags, (), command.workflow_id
             )
             return command if found is None else None
@@ -280,7 +280,7 @@ class Client:
         self._signal_command(signal, _NOBODY, id)  # what is wrong with the signal is said before anybody is looked up
 
         async def first_match() -> SendSignal | None:
-            found = await self._find(name, wanted, passed) or self._dispatching(name, wanted, passed)
+            found = await self._node.find(name, wanted, passed) or self._dispatching(name, wanted, passed)
             return None if found is None else self._signal_command(signal, found, id)
 
         while (decided := await self._calls.decide_prepared(first_match)) is not None:
@@ -324,7 +324,7 @@ class Client:
     async def find(self, workflow: Workflow[Any, O], *, tags: Tags | None = None) -> WorkflowHandle[O] | None:
         """Return the oldest incomplete workflow of this name whose tags contain ``tags``, or None."""
         self._outside("find")
-        found = await self._find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
+        found = await self._node.find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
         return None if found is None else WorkflowHandle(self, found, workflow)
 
     async def get(self, workflow_id: str) -> WorkflowInfo:
@@ -435,7 +435,7 @@ class Client:
         summary = await self._summary(index, workflow_id)
         at = f"{summary.status} since {_at(summary.updated_us)}"
         if (waiting := summary.waiting) is not None and summary.status == "sleeping":
-            at += f", waits for {_waiting_for(waiting.signals, waiting.retry)}"
+            at += f", waits for {waiting}"
             at += "" if waiting.deadline_us is None else f" until {_at(waiting.deadline_us)}"
         return (
             f"workflow {summary.name!r} {workflow_id} did not complete within {limit_s:g} s: it is {at}; "
@@ -482,20 +482,6 @@ class Client:
                 return workflow_id
         return None
 
-    async def _find(self, name: str, tags: dict[str, str], passed: Iterable[str] = ()) -> str | None:
-        """Return the oldest incomplete match over all partitions."""
-        best: Summary | None = None
-        for index in range(self._node.log.partition_count):
-            views = await self._node.views(index)
-            for workflow_id in views.find(name, tags):
-                summary = views.summary(workflow_id)
-                if workflow_id in passed or summary is None:
-                    continue
-                if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
-                    best = summary
-                break
-        return None if best is None else best.id
-
     def _index(self, workflow_id: str) -> int:
         return self._node.index_of(check_workflow_id(workflow_id))
 
@@ -524,7 +510,7 @@ class Client:
             created=to_datetime(summary.created_us),
             completed=to_datetime(summary.completed_us) if summary.completed_us is not None else None,
             ray_id=summary.ray_id,
-            waiting_for=None if waiting is None else _waiting_for(waiting.signals, waiting.retry),
+            waiting_for=None if waiting is None else str(waiting),
             waiting_until=to_datetime(waiting.deadline_us) if waiting and waiting.deadline_us is not None else None,
             queued={queued.id: queued.name for queued in state.queue.values()} if state is not None else {},
             partition=index,
@@ -580,12 +566,6 @@ def _raised(reply: Reply) -> Reply:
     if reply.error is not None:
         raise reply.error
     return reply
-
-
-def _waiting_for(signals: Sequence[str], retry: bool) -> str:
-    if signals:
-        return f"signal {' or '.join(signals)}"
-    return "retry" if retry else "time"
 
 
 def _since_us(since: datetime) -> int:

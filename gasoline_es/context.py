@@ -14,30 +14,28 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, cast
 from uuid import UUID
 
-from gasoline_es.branching import Branching
 from gasoline_es.core.durations import deadline_us, duration_us
 from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckVersionStep, RemovedStep, SleepStep
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.sending import Sending
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import RunPort, Step
 
 __all__ = ["RemovedKind", "RunPort", "Step", "WorkflowContext"]
 
 RemovedKind: TypeAlias = Literal[
-    "activity", "signal", "message", "listen", "loop", "sleep", "dispatch", "run", "join", "race"
+    "activity", "signal", "message", "listen", "loop", "sleep", "dispatch", "output", "run", "join", "race"
 ]
 
-_NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "run"})
+_NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race"})
 
 _IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
 _ELSEWHERE: Final = {
     "state": "only activities read and change the state; return from the activity what the body needs",
-    "dispatch": _IN_AN_ACTIVITY,
-    "signal": _IN_AN_ACTIVITY,
     "message": _IN_AN_ACTIVITY,
 }
 """What people look for on the context of a body, and what to write instead."""
@@ -48,7 +46,7 @@ INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class WorkflowContext(Branching):
+class WorkflowContext(Sending):
     """The first parameter of a workflow's body: the only way to do anything durable there.
 
     Every verb returns a step to be awaited at once; it is recorded under its location, and a replay gives what was
@@ -167,7 +165,7 @@ class WorkflowContext(Branching):
         """Stand where a step was deleted from the code, so that histories which have it still replay.
 
         ``name`` is what the step's definition was called, given exactly for kinds that have one: activity, signal,
-        message, dispatch, run. Raises at the call: ValueError for an unknown kind, or a name missing or too many.
+        message, dispatch, output, run. Raises at the call: ValueError for an unknown kind, or a name missing or too many.
         """
         _check_removed(kind, name)
         frame = frame_at(1)

@@ -113,6 +113,7 @@ class Activity(Definition[I, O]):
 
     __slots__ = (
         "backoff",
+        "heartbeat_timeout_us",
         "is_async",
         "max_attempts",
         "plan",
@@ -133,6 +134,7 @@ class Activity(Definition[I, O]):
         timeout: Seconds,
         retry_on_timeout: bool,
         backoff: Backoff,
+        heartbeat_timeout: Seconds | None,
     ) -> None:
         _check_function("activity", fn)
         super().__init__(fn, name, frame)
@@ -148,6 +150,11 @@ class Activity(Definition[I, O]):
             )
         self.retry_on_timeout = retry_on_timeout
         self.backoff = backoff
+        self.heartbeat_timeout_us = (
+            None
+            if heartbeat_timeout is None
+            else checked_timeout(heartbeat_timeout, self.what, DefinitionError, "heartbeat_timeout")
+        )
 
     if not TYPE_CHECKING:
 
@@ -163,6 +170,7 @@ class Activity(Definition[I, O]):
                 self.retry_on_timeout,
                 self.backoff.base_us,
                 self.backoff.doublings,
+                self.heartbeat_timeout_us,
             )
             return self.plan
 
@@ -280,6 +288,7 @@ def activity(
     timeout: Seconds = TIMEOUT_S,
     retry_on_timeout: bool = True,
     backoff: Backoff = BACKOFF,
+    heartbeat_timeout: Seconds | None = None,
 ) -> ActivityDecorator: ...
 def activity(
     name: Any = None,
@@ -288,12 +297,14 @@ def activity(
     timeout: Seconds = TIMEOUT_S,
     retry_on_timeout: bool = True,
     backoff: Backoff = BACKOFF,
+    heartbeat_timeout: Seconds | None = None,
 ) -> Any:
     """Make an activity of ``async def fn(ctx, input)``, or of a plain ``def``, which then runs in a thread.
 
     ``name``: what the history says, ``[a-z0-9_]+``; the function's name by default. ``timeout``: seconds (or a
     timedelta) one attempt may take. ``max_attempts``: at least 1, the first one included. ``retry_on_timeout=False``: a
     timed-out attempt is the last one. ``backoff``: how long to wait between attempts (semantics.md §4).
+    ``heartbeat_timeout``: an attempt that calls ``ctx.heartbeat()`` less often than that has timed out (None: no such limit).
 
     Raises: DefinitionError when the function or a setting can never work; the message names the place and the fix.
     """
@@ -309,6 +320,7 @@ def activity(
             timeout=timeout,
             retry_on_timeout=retry_on_timeout,
             backoff=backoff,
+            heartbeat_timeout=heartbeat_timeout,
         )
 
     if name is None or isinstance(name, str):
@@ -353,14 +365,14 @@ def checked_attempts(value: int, what: str, refusal: type[Exception]) -> int:
     return value
 
 
-def checked_timeout(value: Seconds, what: str, refusal: type[Exception]) -> int:
+def checked_timeout(value: Seconds, what: str, refusal: type[Exception], setting: str = "timeout") -> int:
     """Give an attempt's timeout in microseconds, else raise ``refusal`` with the fix."""
     try:
-        timeout_us = duration_us(value, "timeout")
+        timeout_us = duration_us(value, setting)
     except (ValueError, TypeError) as error:
         raise refusal(f"{what}: {error}. Write seconds as a finite number, or a timedelta.") from error
     if timeout_us <= 0:
-        raise refusal(f"{what}: timeout is {value!r}; write a time above zero (seconds, or a timedelta).")
+        raise refusal(f"{what}: {setting} is {value!r}; write a time above zero (seconds, or a timedelta).")
     return timeout_us
 
 

@@ -15,14 +15,32 @@ class TagIndex:
 
     def __init__(self) -> None:
         self._tags: dict[str, tuple[str, Mapping[str, str]]] = {}
-        # Dictionaries keep the order of dispatch, so the first match is the oldest one.
+        self._order: dict[str, int] = {}
+        """The number of each one's dispatch."""
+        self._number = 0
+        self._changed = False
+        # Dictionaries keep the order of dispatch, so the first match is the oldest one, unless tags were changed.
         self._by_name: dict[str, dict[str, None]] = {}
         self._by_tag: dict[tuple[str, str, str], dict[str, None]] = {}
 
     def put(self, workflow_id: str, name: str, tags: Mapping[str, str]) -> None:
         """Add an incomplete workflow."""
         self._tags[workflow_id] = (name, tags)
+        self._number += 1
+        self._order[workflow_id] = self._number
         self._by_name.setdefault(name, {})[workflow_id] = None
+        for tag, value in tags.items():
+            self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
+
+    def change(self, workflow_id: str, tags: Mapping[str, str]) -> None:
+        """Give an incomplete workflow other tags; it keeps its place in the order. One that is not there: does nothing."""
+        name, had = self._tags.get(workflow_id, ("", {}))
+        if not name:
+            return
+        for tag, value in had.items():
+            _discard(self._by_tag, (name, tag, value), workflow_id)
+        self._changed = True
+        self._tags[workflow_id] = (name, tags)
         for tag, value in tags.items():
             self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
 
@@ -31,6 +49,7 @@ class TagIndex:
         name, tags = self._tags.pop(workflow_id, ("", {}))
         if not name:
             return
+        del self._order[workflow_id]
         _discard(self._by_name, name, workflow_id)
         for tag, value in tags.items():
             _discard(self._by_tag, (name, tag, value), workflow_id)
@@ -41,7 +60,7 @@ class TagIndex:
             yield from self._by_name.get(name, ())
             return
         candidates = min((self._by_tag.get((name, tag, value), {}) for tag, value in tags.items()), key=len)
-        for workflow_id in candidates:
+        for workflow_id in sorted(candidates, key=self._order.__getitem__) if self._changed else candidates:
             if matches(self._tags[workflow_id][1], tags):
                 yield workflow_id
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gasoline_es.core.codec import read_fact
-from gasoline_es.core.events import ActivityCompleted, EventData, WorkflowCompleted, WorkflowDispatched
+from gasoline_es.core.events import (
+    ActivityCompleted,
+    EventData,
+    WorkflowCompleted,
+    WorkflowDispatched,
+    WorkflowTagsUpdated,
+)
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
@@ -51,6 +57,8 @@ class PartitionViews:
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, data.name, data.tags)
+        elif isinstance(data, WorkflowTagsUpdated):
+            self._tags.change(workflow_id, data.tags)
         elif isinstance(data, WorkflowCompleted):
             self._tags.remove(workflow_id)
 

@@ -102,7 +102,7 @@ def members(row: Row) -> dict[str, Any]:
         "created": format_time(summary.created_us),
         "completed": None if summary.completed_us is None else format_time(summary.completed_us),
         "ray_id": summary.ray_id,
-        "waiting_for": None if waiting is None else render.waiting_for(waiting),
+        "waiting_for": None if waiting is None else str(waiting),
         "waiting_until": None if waiting is None or waiting.deadline_us is None else format_time(waiting.deadline_us),
         "queued": dict(row.queued),
         "partition": row.partition,

@@ -85,17 +85,10 @@ def _cut(text: str, full: bool) -> tuple[str, str]:
     return text[:CHARACTERS_MAX], f" … ({len(text):,} characters; --full shows all)"
 
 
-def waiting_for(waiting: WorkflowSuspended) -> str:
-    """Say what a sleeping workflow waits for, in the words of ``WorkflowInfo.waiting_for``."""
-    if waiting.signals:
-        return f"signal {' or '.join(waiting.signals)}"
-    return "retry" if waiting.retry else "time"
-
-
 def waiting(suspended: WorkflowSuspended) -> str:
     """Say what wakes a sleeping workflow: ``waits for signal paid until …``."""
     until = "" if suspended.deadline_us is None else f" until {moment(suspended.deadline_us)}"
-    what = waiting_for(suspended)
+    what = str(suspended)
     return f"waits{until}" if what == "time" else escape(f"waits for {what}{until}")
 
 

@@ -7,31 +7,50 @@ when it is durable: the run sees to that (design §1.1, §1.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.cursor import Cursor
+from gasoline_es.core.decide import not_found
 from gasoline_es.core.durations import add_us
 from gasoline_es.core.history import (
     TIMED_LISTEN,
     ActivityEntry,
     BranchEntry,
+    Entry,
     LoopEntry,
+    OutputEntry,
     PlacedEntry,
+    SentEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
+    SpawnedEntry,
     VersionEntry,
 )
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import ActivityStep, CheckVersionStep, ListenStep, LoopStep, RemovedStep, SleepStep, Step
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitSleep
-from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged
+from gasoline_es.core.steps import (
+    ActivityStep,
+    CheckVersionStep,
+    DispatchStep,
+    ListenStep,
+    LoopStep,
+    OutputStep,
+    RemovedStep,
+    SignalStep,
+    SleepStep,
+    Step,
+)
+from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
+from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged, WorkflowNotFound
 
 TAKEN_CHARACTERS_MAX: Final = 200_000
 """One listen stops taking signals when their ids grow beyond this, so that its event stays within a record's limit."""
+
+RECORDED: Final = (ActivityFailed, WorkflowNotFound)
+"""The errors that are recorded as the answers of steps: a body may catch them, as it will again on every replay."""
 
 Record = Callable[[ev.EventData], None]
 """Applies a fact to the workflow's state at once, and queues it for the next append."""
@@ -41,9 +60,9 @@ _FIRST: Final = (1,)
 
 
 class Branch:
-    """The steps of one branch against its recorded history. ``clock_us`` is the time of the last event delivered."""
+    """The steps of one branch against its recorded history. ``seq`` and ``clock_us`` are of the last event delivered."""
 
-    __slots__ = ("_record", "_state", "clock_us", "cursor", "version")
+    __slots__ = ("_record", "_state", "clock_us", "cursor", "seq", "version")
 
     def __init__(self, state: WorkflowState, record: Record, prefix: Location, version: int, clock_us: int) -> None:
         self._state = state
@@ -51,10 +70,27 @@ class Branch:
         self.cursor = Cursor(state.history, prefix, version)
         self.version = version
         self.clock_us = clock_us
+        self.seq = 0
 
     def below(self, prefix: Location, version: int) -> Branch:
         """Return a branch below this one, whose clock starts where this one's is."""
-        return Branch(self._state, self._record, prefix, version, self.clock_us)
+        branch = Branch(self._state, self._record, prefix, version, self.clock_us)
+        branch.seq = self.seq
+        return branch
+
+    def catch_up(self, below: Branch) -> None:
+        """What a branch below was given, this one has seen, too."""
+        self.clock_us = max(self.clock_us, below.clock_us)
+        self.seq = max(self.seq, below.seq)
+
+    def tags(self) -> Mapping[str, str]:
+        """The workflow's tags as of the last event delivered: a replay must not see what was changed later."""
+        state = self._state
+        tags: Mapping[str, str] = {} if state.dispatched is None else state.dispatched.tags
+        for seq, changed in state.retagged:
+            if seq <= self.seq:
+                tags = changed
+        return tags
 
     # --- steps that wait ----------------------------------------------------------------------------------------------
 
@@ -71,6 +107,12 @@ class Branch:
             if entry is None:
                 self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us)))
             return WaitSleep(location, step, asker, self._sleep(location).deadline_us)
+        if isinstance(step, SignalStep):
+            return WaitSend(self._placed(step, "signal", step.name, joined=joined), step, asker)
+        if isinstance(step, DispatchStep):
+            return WaitSend(self._placed(step, "dispatch", step.name, joined=joined), step, asker)
+        if isinstance(step, OutputStep):
+            return WaitOutput(self._placed(step, "output", step.name, joined=joined), step, asker)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
             return WaitListen(self._placed(step, "listen", None, joined=joined), step, asker)
@@ -78,7 +120,7 @@ class Branch:
         if entry is None:
             self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
         sleep = self._sleep(location)
-        self.clock_us = sleep.time_us
+        self.clock_us, self.seq = sleep.time_us, sleep.seq
         return WaitListen(location, step, asker, sleep.deadline_us, self._taken_at(step, sleep, joined=joined))
 
     def _placed(self, step: Step, kind: str, name: str | None, *, joined: bool) -> Location:
@@ -110,6 +152,7 @@ class Branch:
             wait.attempt = last.attempt + 1
             wait.first_started_us = entry.first_started_us
             wait.not_before_us = last.retry_us
+            wait.heartbeat = last.heartbeat
             return entry.seq if last.final else None
         if isinstance(entry, SleepEntry) and entry.outcome is None:
             return None
@@ -118,12 +161,12 @@ class Branch:
     def deliver(self, wait: Wait) -> Any:
         """Return the recorded answer.
 
-        Raises: ActivityFailed: its recorded final failure, to be raised into the body.
+        Raises: one of RECORDED: what is recorded is an error, to be raised into the body.
             HistoryDiverged: what is recorded cannot be given to this code.
         """
         entry = self._state.history.at(wait.location)
         assert entry is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
@@ -131,6 +174,11 @@ class Branch:
             raise _activity_failure(wait.location, entry.failures[-1])
         if isinstance(wait, WaitSleep):
             return None
+        if isinstance(wait, WaitSend):
+            return self._sent(wait.step, entry)
+        if isinstance(wait, WaitOutput):
+            assert isinstance(entry, OutputEntry)
+            return self._output_of(wait.step, entry)
         if wait.deadline_us is None:
             return self._signals(wait.step, entry)
         assert isinstance(entry, SleepEntry)
@@ -165,11 +213,34 @@ class Branch:
     def output(self, step: ActivityStep, entry: ActivityEntry) -> Any:
         """Give an activity's recorded output to the body. Raises: HistoryDiverged."""
         assert entry.output is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         try:
             return step.plan.decode(entry.output)
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
+
+    def _sent(self, step: SignalStep | DispatchStep, entry: Entry) -> Any:
+        if isinstance(step, DispatchStep):
+            assert isinstance(entry, SpawnedEntry)
+            return step.made(entry.workflow_id)
+        assert isinstance(entry, SentEntry)
+        if entry.target is not None:
+            return entry.signal_id
+        if step.graceful:
+            return None
+        if step.to is not None:
+            raise not_found(step.to, "no such workflow, or it is complete")
+        raise WorkflowNotFound(
+            f"no incomplete workflow {step.workflow!r} has the tags {dict(step.tags)}",
+            workflow=step.workflow,
+            tags=dict(step.tags),
+        )
+
+    def _output_of(self, step: OutputStep, entry: OutputEntry) -> Any:
+        if entry.error is not None:
+            raise WorkflowNotFound(entry.error.message, workflow_id=entry.workflow_id)
+        assert entry.output is not None
+        return self._decode(step, step.decode, entry.output, entry.location, f"output of workflow {entry.workflow!r}")
 
     def _sleep(self, location: Location) -> SleepEntry:
         entry = self._state.history.at(location)
@@ -197,7 +268,7 @@ class Branch:
         if step.limit is None and len(entry.signals) > 1:
             raise self._too_many(step, entry)
         values = [self._signal(step, signal, entry.location) for signal in entry.signals]
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return values[0] if step.limit is None else values
 
     def _signal(self, step: ListenStep, signal: Signal, location: Location) -> Any:
@@ -246,14 +317,14 @@ class Branch:
             self._record(ev.StepRemoved(location, step.version, step.kind, step.name))
         entry = self._state.history.at(location)
         assert entry is not None
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
             rest = self._state.history.at((*location, _FIRST))  # it was in a join
             if rest is None:
                 rest = self.cursor.current
                 self.cursor.place_removed("listen", None)
             assert isinstance(rest, SignalsEntry)
-            self.clock_us = rest.time_us
+            self.clock_us, self.seq = rest.time_us, rest.seq
 
     def check_version(self, step: CheckVersionStep) -> int:
         """Answer a version check, for ever."""
@@ -263,7 +334,7 @@ class Branch:
             self._record(ev.VersionChecked(location, version, value))
         entry = self._state.history.at(location)
         assert isinstance(entry, VersionEntry)
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.value - step.context_version + 1
 
     def open(self, step: Step, kind: ev.BranchKind, name: str | None = None) -> BranchEntry:
@@ -282,6 +353,7 @@ class Branch:
         elif entry.winner != winner:
             raise self.other_winner(step, entry, f"competitor {winner} wins")
         self.clock_us = max(self.clock_us, entry.time_us)
+        self.seq = max(self.seq, entry.seq)
 
     def check_winner(self, step: Step, entry: BranchEntry, competitors: int) -> None:
         """Check that a race's recorded winner is among the code's competitors. Raises: HistoryDiverged."""
@@ -300,7 +372,7 @@ class Branch:
     def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None) -> int:
         """Record how far a loop has come; return the event's ``seq``."""
         self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output))
-        self.clock_us = entry.time_us
+        self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.seq
 
     def loop_state(self, step: LoopStep, entry: LoopEntry) -> Any:

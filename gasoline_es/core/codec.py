@@ -91,6 +91,8 @@ def _suspended(e: ev.WorkflowSuspended) -> dict[str, Any]:
         data["signals"] = e.signals
     if e.retry:
         data["retry"] = True
+    if e.outputs:
+        data["outputs"] = e.outputs
     return data
 
 
@@ -100,6 +102,10 @@ def _completed(e: ev.WorkflowCompleted) -> dict[str, Any]:
 
 def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
     return {"error": _error(e.error), "final": e.final}
+
+
+def _tagged(e: ev.WorkflowTagsUpdated) -> dict[str, Any]:
+    return {"tags": dict(e.tags)}
 
 
 def _woken(e: ev.WorkflowWoken) -> dict[str, Any]:
@@ -132,6 +138,8 @@ def _activity_failed(e: ev.ActivityFailed) -> dict[str, Any]:
         data["retry_at"] = format_time(e.retry_us)
     if e.exhausted:
         data["exhausted"] = True
+    if e.heartbeat is not None:
+        data["heartbeat"] = _raw(e.heartbeat)
     return data
 
 
@@ -178,6 +186,47 @@ def _decided(e: ev.RaceDecided) -> dict[str, Any]:
     return {"location": format_location(e.location), "winner": e.winner, "value": _raw(e.value)}
 
 
+def _sent(e: ev.SignalSent) -> dict[str, Any]:
+    return {
+        "location": format_location(e.location),
+        "version": e.version,
+        "signal_id": e.signal_id,
+        "name": e.name,
+        "body": _raw(e.body),
+        "target": e.target,
+    }
+
+
+def _spawned(e: ev.WorkflowSpawned) -> dict[str, Any]:
+    return {
+        "location": format_location(e.location),
+        "version": e.version,
+        "workflow_id": e.workflow_id,
+        "name": e.name,
+        "tags": dict(e.tags),
+        "unique": e.unique,
+        "created": e.created,
+    }
+
+
+def _output(e: ev.OutputReceived) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "location": format_location(e.location),
+        "version": e.version,
+        "workflow_id": e.workflow_id,
+        "name": e.name,
+    }
+    if e.output is not None:
+        data["output"] = _raw(e.output)
+    if e.error is not None:
+        data["error"] = _error(e.error)
+    return data
+
+
+def _waiter(e: ev.WaiterAdded) -> dict[str, Any]:
+    return {"waiter": e.waiter, "waiting_at": format_location(e.waiting_at), "version": e.version}
+
+
 def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
     data: dict[str, Any] = {
         "location": format_location(e.location),
@@ -196,6 +245,7 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.WorkflowCompleted: _completed,
     ev.WorkflowFailed: _failed,
     ev.WorkflowWoken: _woken,
+    ev.WorkflowTagsUpdated: _tagged,
     ev.ActivityFailed: _activity_failed,
     ev.SignalReceived: _received,
     ev.SignalDiscarded: _discarded,
@@ -208,6 +258,10 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.BranchOpened: _of_kind,
     ev.RaceDecided: _decided,
     ev.LoopCommitted: _loop,
+    ev.SignalSent: _sent,
+    ev.WorkflowSpawned: _spawned,
+    ev.OutputReceived: _output,
+    ev.WaiterAdded: _waiter,
 }
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -234,7 +288,8 @@ def _read_dispatched(d: Data) -> ev.EventData:
 
 def _read_suspended(d: Data) -> ev.EventData:
     deadline = parse_time(d["deadline"]) if "deadline" in d else None
-    return ev.WorkflowSuspended(deadline, tuple(d.get("signals", ())), d.get("retry", False))
+    signals, outputs = tuple(d.get("signals", ())), tuple(d.get("outputs", ()))
+    return ev.WorkflowSuspended(deadline, signals, d.get("retry", False), outputs)
 
 
 def _read_activity_completed(d: Data) -> ev.EventData:
@@ -262,11 +317,33 @@ def _read_activity_failed(d: Data) -> ev.EventData:
         retry_us=parse_time(d["retry_at"]) if "retry_at" in d else None,
         final=d["final"],
         exhausted=d.get("exhausted", False),
+        heartbeat=to_json(d["heartbeat"]) if "heartbeat" in d else None,
     )
 
 
 def _read_sleep_started(d: Data) -> ev.EventData:
     return ev.SleepStarted(parse_location(d["location"]), d["version"], parse_time(d["deadline"]), d["listen"])
+
+
+def _read_output(d: Data) -> ev.EventData:
+    return ev.OutputReceived(
+        parse_location(d["location"]),
+        d["version"],
+        d["workflow_id"],
+        d["name"],
+        to_json(d["output"]) if "output" in d else None,
+        _read_error(d["error"]) if "error" in d else None,
+    )
+
+
+def _read_spawned(d: Data) -> ev.EventData:
+    at = parse_location(d["location"])
+    return ev.WorkflowSpawned(at, d["version"], d["workflow_id"], d["name"], d["tags"], d["unique"], d["created"])
+
+
+def _read_sent(d: Data) -> ev.EventData:
+    at = parse_location(d["location"])
+    return ev.SignalSent(at, d["version"], d["signal_id"], d["name"], to_json(d["body"]), d["target"])
 
 
 def _read_loop(d: Data) -> ev.EventData:
@@ -280,6 +357,7 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
     "workflow.failed": lambda d: ev.WorkflowFailed(_read_error(d["error"]), d["final"]),
     "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
+    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
     "activity.completed": _read_activity_completed,
     "activity.failed": _read_activity_failed,
     "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
@@ -292,6 +370,10 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
     "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
     "loop.committed": _read_loop,
+    "signal.sent": _read_sent,
+    "workflow.spawned": _read_spawned,
+    "output.received": _read_output,
+    "waiter.added": lambda d: ev.WaiterAdded(d["waiter"], parse_location(d["waiting_at"]), d["version"]),
     "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
 }
 

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id
+from gasoline_es.core.location import parse_location
 from gasoline_es.core.tags import check_tags
 from gasoline_es.core.values import check_depth
 from gasoline_es.errors import GasolineError
@@ -59,6 +60,30 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitOutput:
+    """Workflow ``waiter`` wants the output of this one, for its step at ``waiting_at`` (a location as text)."""
+
+    TYPE: ClassVar[str] = "await_output"
+    workflow_id: str
+    waiter: str
+    waiting_at: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellOutput:
+    """The workflow ``of`` that this one waits for, at ``waiting_at``, has completed with this output."""
+
+    TYPE: ClassVar[str] = "tell_output"
+    workflow_id: str
+    waiting_at: str
+    version: int
+    of: str
+    name: str
+    output: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """A worker asks a process that drives nothing to release the partition. ``workflow_id`` is empty: it is for the owner."""
 
@@ -67,24 +92,28 @@ class Yield:
     workflow_id: str = ""
 
 
-Command = Dispatch | SendSignal | Wake | Yield
+Decidable = Dispatch | SendSignal | Wake | AwaitOutput | TellOutput
+"""What is decided about one workflow."""
+Command = Decidable | Yield
 
-_TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in (Dispatch, SendSignal, Wake, Yield)}
-_PAYLOADS = frozenset({"input", "body"})
+_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, AwaitOutput, TellOutput, Yield)
+_TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
+_PAYLOADS = frozenset({"input", "body", "output"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a command: the workflow or signal id it names, or an error."""
+    """What became of a command: the workflow or signal id it names, or an error. ``output``: of a completed workflow."""
 
     id: str = ""
     created: bool = False
     error: GasolineError | None = None
+    output: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command on its way through an inbox. ``client`` gets the reply under ``request_id``."""
+    """A command on its way through an inbox. ``client`` gets the reply under ``request_id``; "": nobody waits for one."""
 
     request_id: str
     client: str
@@ -142,6 +171,11 @@ def _checked(command: Command) -> Command:
     elif isinstance(command, SendSignal):
         check_name("signal", command.name)
         check_caller_id("signal id", command.signal_id)
+    elif isinstance(command, AwaitOutput | TellOutput):
+        parse_location(command.waiting_at)
+        check_workflow_id(command.waiter if isinstance(command, AwaitOutput) else command.of)
+        if type(command.version) is not int or command.version < 1:
+            raise TypeError(f"version {command.version!r}")
     return command
 
 
@@ -151,6 +185,8 @@ def encode_reply(request_id: str, reply: Reply) -> bytes:
     if reply.error is not None:
         fields = {name: value for name, value in reply.error.fields.items() if isinstance(value, (str, int, float))}
         shown["error"] = {"type": type(reply.error).__name__, "message": reply.error.message, "fields": fields}
+    if reply.output is not None:
+        shown["output"] = orjson.Fragment(reply.output)
     return orjson.dumps(shown)
 
 
@@ -163,4 +199,5 @@ def decode_reply(raw: bytes) -> tuple[str, Reply]:
         found = getattr(errors, told["type"], None)
         kind = found if isinstance(found, type) and issubclass(found, GasolineError) else GasolineError
         error = kind(told["message"], **told["fields"])
-    return shown["request_id"], Reply(shown["id"], shown["created"], error)
+    output = to_json(shown["output"]) if "output" in shown else None
+    return shown["request_id"], Reply(shown["id"], shown["created"], error, output)

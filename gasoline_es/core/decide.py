@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, assert_never, cast
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
+from gasoline_es.core.commands import AwaitOutput, Decidable, Dispatch, Reply, SendSignal, TellOutput, Wake
 from gasoline_es.core.ids import time_of
+from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
@@ -21,9 +22,7 @@ from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
 Decision = tuple[list[ev.EventData], Reply]
 
 
-def decide(
-    state: WorkflowState | None, command: Dispatch | SendSignal | Wake, request_id: str | None = None
-) -> Decision:
+def decide(state: WorkflowState | None, command: Decidable, request_id: str | None = None) -> Decision:
     """Decide a command against the workflow it names (None: there is no such workflow).
 
     ``request_id``: of the request by which it came through an inbox, for the dispatch's event to tell.
@@ -35,6 +34,10 @@ def decide(
             return _signal(state, command)
         case Wake():
             return _wake(state, command)
+        case AwaitOutput():
+            return _await_output(state, command)
+        case TellOutput():
+            return _tell_output(state, command)
         case _:
             assert_never(command)
 
@@ -117,6 +120,27 @@ def _wake(state: WorkflowState | None, command: Wake) -> Decision:
     return [], Reply(command.workflow_id)  # running or complete: there is nothing to wake
 
 
+def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision:
+    """The output, if there is one already; else the waiter is told at the end. Asking again changes nothing."""
+    if state is None:
+        return [], Reply(error=not_found(command.workflow_id))
+    if state.output is not None:
+        return [], Reply(command.workflow_id, output=state.output)
+    waiting_at = parse_location(command.waiting_at)
+    if (command.waiter, waiting_at) in state.waiters:
+        return [], Reply(command.workflow_id)
+    return [ev.WaiterAdded(command.waiter, waiting_at, command.version)], Reply(command.workflow_id)
+
+
+def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
+    """The answer to the step that waits; if it was answered before, or nobody is there any more, there is nothing to do."""
+    at = parse_location(command.waiting_at)
+    if state is None or not state.summary.incomplete or not state.history.open_at(at):
+        return [], Reply(command.workflow_id)
+    received = ev.OutputReceived(at, command.version, command.of, command.name, command.output)
+    return [received], Reply(command.workflow_id)
+
+
 def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFound:
     """Return the error for an id that nothing answers to."""
     return WorkflowNotFound(f"workflow {workflow_id} not found: {why}", workflow_id=workflow_id)
@@ -127,10 +151,14 @@ def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFou
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """How one attempt of an activity failed. ``final``: it must not be tried again, whatever is left of its attempts."""
+    """How one attempt of an activity failed. ``final``: it must not be tried again, whatever is left of its attempts.
+
+    ``heartbeat``: the details of its last heartbeat, as JSON.
+    """
 
     error: ev.ErrorInfo
     final: bool = False
+    heartbeat: bytes | None = None
 
 
 def activity_completed(
@@ -164,4 +192,5 @@ def activity_failed(
         retry_us=retry_us,
         final=final,
         exhausted=exhausted and not failure.final,
+        heartbeat=None if final else failure.heartbeat,
     )

@@ -62,12 +62,28 @@ class WorkflowDispatched:
 
 @fact
 class WorkflowSuspended:
-    """It left memory. Any of the conditions wakes it: the deadline, or a signal of one of the names."""
+    """It left memory. Any of the conditions wakes it: the deadline, a signal of one of the names, an output it waits for.
+
+    ``outputs``: the ids of the workflows whose outputs it waits for.
+    """
 
     TYPE: ClassVar[str] = "workflow.suspended"
     deadline_us: int | None = None
     signals: tuple[str, ...] = ()
     retry: bool = False
+    outputs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What it waits for, but for the time: ``signal paid or cancelled``."""
+        waits: list[str] = []
+        if self.signals:
+            waits.append(f"signal {' or '.join(self.signals)}")
+        if self.outputs:
+            shown = ", ".join(self.outputs[:3]) + (", …" if len(self.outputs) > 3 else "")
+            waits.append(f"output of {shown}")
+        if self.retry:
+            waits.append("retry")
+        return ", ".join(waits) or "time"
 
 
 @fact
@@ -96,6 +112,14 @@ class WorkflowWoken:
     by: str
 
 
+@fact
+class WorkflowTagsUpdated:
+    """Its tags are these from now on: an activity said so, in the append of its result."""
+
+    TYPE: ClassVar[str] = "workflow.tags_updated"
+    tags: Mapping[str, str]
+
+
 # --- activities -------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +140,10 @@ class ActivityCompleted:
 
 @fact
 class ActivityFailed:
-    """One failed attempt. ``retry_us``: when the next one may start; None exactly when ``final``."""
+    """One failed attempt. ``retry_us``: when the next one may start; None exactly when ``final``.
+
+    ``heartbeat``: the details of its last heartbeat, as JSON, for the next attempt to read.
+    """
 
     TYPE: ClassVar[str] = "activity.failed"
     location: Location
@@ -129,6 +156,7 @@ class ActivityFailed:
     retry_us: int | None = None
     final: bool = False
     exhausted: bool = False
+    heartbeat: bytes | None = None
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -212,6 +240,59 @@ class StepPlaced:
     name: str | None = None
 
 
+# --- other workflows --------------------------------------------------------------------------------------------------
+
+
+@fact
+class SignalSent:
+    """A signal went to ``target``, in the same append; None: there was no workflow to take it (semantics.md §5)."""
+
+    TYPE: ClassVar[str] = "signal.sent"
+    location: Location
+    version: int
+    signal_id: str
+    name: str
+    body: bytes
+    target: str | None
+
+
+@fact
+class WorkflowSpawned:
+    """A workflow was dispatched; ``created`` False: a unique dispatch found it there."""
+
+    TYPE: ClassVar[str] = "workflow.spawned"
+    location: Location
+    version: int
+    workflow_id: str
+    name: str
+    tags: Mapping[str, str]
+    unique: bool = False
+    created: bool = True
+
+
+@fact
+class OutputReceived:
+    """What became of the workflow that was waited for: its output, or an error (there is no such workflow)."""
+
+    TYPE: ClassVar[str] = "output.received"
+    location: Location
+    version: int
+    workflow_id: str
+    name: str
+    output: bytes | None = None
+    error: ErrorInfo | None = None
+
+
+@fact
+class WaiterAdded:
+    """Another workflow waits, at ``waiting_at`` of its own history, for this one's output. It is told at the end."""
+
+    TYPE: ClassVar[str] = "waiter.added"
+    waiter: str
+    waiting_at: Location
+    version: int
+
+
 # --- flow: branches, loops, races -------------------------------------------------------------------------------------
 
 BranchKind = Literal["closure", "run", "race"]
@@ -275,6 +356,7 @@ EventData = (
     | WorkflowCompleted
     | WorkflowFailed
     | WorkflowWoken
+    | WorkflowTagsUpdated
     | ActivityCompleted
     | ActivityFailed
     | SignalReceived
@@ -288,6 +370,10 @@ EventData = (
     | BranchOpened
     | RaceDecided
     | LoopCommitted
+    | SignalSent
+    | WorkflowSpawned
+    | OutputReceived
+    | WaiterAdded
     | Unreadable
 )
 LocatedData = (
@@ -302,6 +388,9 @@ LocatedData = (
     | BranchOpened
     | RaceDecided
     | LoopCommitted
+    | SignalSent
+    | WorkflowSpawned
+    | OutputReceived
 )
 
 

@@ -363,7 +363,7 @@ class _Loop:
     def answered(self, value: Any, error: Exception | None) -> None:
         """Learn that the last commit is durable, and its turn has come."""
         self._node = None
-        self.branch.clock_us = self._entry.time_us
+        self.branch.clock_us, self.branch.seq = self._entry.time_us, self._entry.seq
         if self._entry.output is not None:
             self._end(self.branch.loop_output(self._step, self._entry, self._entry.output), None)
         else:
@@ -375,7 +375,7 @@ class _Loop:
 
     def _end(self, value: Any, error: Exception | None) -> None:
         above = self._asker.branch
-        above.clock_us = max(above.clock_us, self.branch.clock_us)
+        above.catch_up(self.branch)
         self._asker.answered(value, error)
 
     def _goes_on(self, value: Any, error: Exception | None) -> bool:

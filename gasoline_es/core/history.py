@@ -198,6 +198,57 @@ class LoopEntry(Entry):
         return "loop"
 
 
+@dataclass(slots=True, eq=False)
+class SentEntry(Entry):
+    """A signal that was sent; ``target`` None: nobody was there to take it."""
+
+    signal: str
+    signal_id: str
+    target: str | None
+
+    @property
+    def kind(self) -> str:
+        return "signal"
+
+    @property
+    def name(self) -> str | None:
+        return self.signal
+
+
+@dataclass(slots=True, eq=False)
+class SpawnedEntry(Entry):
+    """A workflow that was dispatched."""
+
+    workflow: str
+    workflow_id: str
+
+    @property
+    def kind(self) -> str:
+        return "dispatch"
+
+    @property
+    def name(self) -> str | None:
+        return self.workflow
+
+
+@dataclass(slots=True, eq=False)
+class OutputEntry(Entry):
+    """What became of another workflow."""
+
+    workflow: str
+    workflow_id: str
+    output: bytes | None
+    error: ev.ErrorInfo | None
+
+    @property
+    def kind(self) -> str:
+        return "output"
+
+    @property
+    def name(self) -> str | None:
+        return self.workflow
+
+
 class History:
     """Entries by branch, each branch in order of coordinates. A branch is named by its location; the root by ``()``."""
 
@@ -242,6 +293,11 @@ class History:
             return entries[-1] if last == location else None
         index = bisect_left(entries, location, key=_location)
         return entries[index] if index < len(entries) and entries[index].location == location else None
+
+    def open_at(self, location: Location) -> bool:
+        """Whether what is to be recorded at the location is not recorded yet."""
+        entry = self.at(location)
+        return entry is None or isinstance(entry, PlacedEntry)
 
     def add(self, entry: Entry) -> None:
         """Put a new entry into its branch, wherever its coordinate belongs; in the place of a :class:`PlacedEntry` there."""

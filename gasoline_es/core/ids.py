@@ -68,6 +68,12 @@ def derived_uuid(*parts: str) -> str:
     return _uuid_text(bits & ~(0x3 << 62) | 0x2 << 62)
 
 
+def derived_workflow_id(slot: int | None, *parts: str) -> str:
+    """Derive an id from the parts, with a routing slot of one's own choice unless it is None."""
+    derived = derived_uuid(*parts)
+    return derived if slot is None else f"{derived[:-3]}{slot:03x}"
+
+
 def is_workflow_id(text: object) -> bool:
     """Tell whether ``text`` has the form of a workflow id: a lower-case UUID with hyphens."""
     return isinstance(text, str) and _WORKFLOW_ID.fullmatch(text) is not None

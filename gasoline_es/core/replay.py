@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import Branch, Record
+from gasoline_es.core.branch import RECORDED, Branch, Record
 from gasoline_es.core.guard import enter, leave
 from gasoline_es.core.location import Location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.strand import FATAL, Strand
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit
-from gasoline_es.errors import ActivityFailed, GasolineError
+from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit, WaitListen, WaitOutput, WaitSend, WaitSleep
+from gasoline_es.errors import GasolineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Run:
         "_answered",
         "_heap",
         "_root",
-        "activities",
         "branch",
+        "busy",
         "closed",
         "complaints",
         "end",
@@ -82,8 +82,8 @@ class Run:
         self.side_by_side = 0
         """How many joins and races are under way: while there are any, every answer waits for its turn."""
         self.waits: dict[Location, Wait] = {}
-        self.activities = 0
-        """How many of the waits are activities."""
+        self.busy = 0
+        """How many of the waits somebody works on: activities, sends, outputs that were not asked for yet."""
         self.retrying: dict[Location, WaitActivity] = {}
         """Those of them whose next attempt is not due yet: the runtime keeps them here."""
         self.fresh: list[Wait] = []
@@ -159,8 +159,8 @@ class Run:
 
     def _forget(self, wait: Wait) -> None:
         del self.waits[wait.location]
-        if isinstance(wait, WaitActivity):
-            self.activities -= 1
+        if isinstance(wait, WaitActivity | WaitSend) or (isinstance(wait, WaitOutput) and not wait.asked):
+            self.busy -= 1
             self.retrying.pop(wait.location, None)
 
     def _deliver(self, wait: Wait | WaitCommit) -> None:
@@ -168,13 +168,13 @@ class Run:
         if not isinstance(wait, WaitCommit):
             try:
                 value = wait.asker.branch.deliver(wait)
-            except ActivityFailed as failed:
+            except RECORDED as failed:
                 error = failed
         wait.asker.answered(value, error)
 
     def _decide(self) -> None:
         for wait in self.waits.values():
-            if not isinstance(wait, WaitActivity):
+            if isinstance(wait, WaitSleep | WaitListen):
                 wait.asker.branch.decide(wait, self.now_us)
 
     def close(self) -> None:
@@ -205,13 +205,21 @@ class Run:
             return
         if isinstance(wait, WaitActivity):
             wait.alone = self.side_by_side == 0
-            self.activities += 1
+            self.busy += 1
+        elif isinstance(wait, WaitSend | WaitOutput):
+            self.busy += 1
         self.waits[wait.location] = wait
         self.fresh.append(wait)
 
     def wait_for_commit(self, wait: WaitCommit) -> None:
         """Wait until a commit is durable."""
         heapq.heappush(self._answered, (wait.seq, id(wait), wait))
+
+    def asked(self, wait: WaitOutput) -> None:
+        """Nothing more need be done for this wait: the other workflow knows of it."""
+        if not wait.asked and not wait.over:
+            wait.asked = True
+            self.busy -= 1
 
     def give_up(self, wait: Wait) -> None:
         """Nobody waits for this any more."""

@@ -12,19 +12,29 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
-    Entry,
     History,
     LoopEntry,
+    OutputEntry,
     PlacedEntry,
     RemovedEntry,
+    SentEntry,
     Signal,
     SignalsEntry,
     SleepEntry,
+    SpawnedEntry,
     VersionEntry,
 )
 from gasoline_es.core.location import Location
 
-_ANSWERS: Final = (ev.ActivityCompleted, ev.ActivityFailed, ev.SleepFinished, ev.SignalConsumed)
+_ANSWERS: Final = (
+    ev.ActivityCompleted,
+    ev.ActivityFailed,
+    ev.SleepFinished,
+    ev.SignalConsumed,
+    ev.SignalSent,
+    ev.WorkflowSpawned,
+    ev.OutputReceived,
+)
 """What a step that waits may be answered by."""
 
 Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
@@ -32,6 +42,8 @@ NULL = b"null"
 
 _STEPS: Final = frozenset(get_args(ev.LocatedData))
 
+RETAGGED_MAX = 100
+"""So many changes of a workflow's tags are remembered, for its body to see each time those of the time."""
 SIGNALS_REMEMBERED = 10_000
 """Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""
 SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
@@ -93,6 +105,8 @@ class Summary:
                     self.status, self.waiting = "running", None
             case ev.WorkflowDispatched():
                 self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
+            case ev.WorkflowTagsUpdated():
+                self.tags = data.tags
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
@@ -115,7 +129,19 @@ class Summary:
 class WorkflowState:
     """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
 
-    __slots__ = ("dispatched", "document", "forgotten_us", "history", "known", "news", "output", "queue", "summary")
+    __slots__ = (
+        "dispatched",
+        "document",
+        "forgotten_us",
+        "history",
+        "known",
+        "news",
+        "output",
+        "queue",
+        "retagged",
+        "summary",
+        "waiters",
+    )
 
     def __init__(self, workflow_id: str) -> None:
         self.summary = Summary(workflow_id)
@@ -129,6 +155,10 @@ class WorkflowState:
         """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
+        self.waiters: dict[tuple[str, Location], int] = {}
+        """Who waits for its output: the workflow and where it waits → the version of that step."""
+        self.retagged: list[tuple[int, Mapping[str, str]]] = []
+        """By which event its tags were changed, and to what."""
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
@@ -148,7 +178,15 @@ class WorkflowState:
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
             case ev.ActivityCompleted():
-                self._activity(data, seq, time_us).output = data.output
+                branch = self.history.branch(data.location[:-1])
+                if not branch or branch[-1].location < data.location:  # as every first attempt of a live run is
+                    branch.append(
+                        ActivityEntry(
+                            data.location, data.version, seq, time_us, data.name, data.started_us, data.output
+                        )
+                    )
+                else:
+                    self._activity(data, seq, time_us).output = data.output
                 if data.state is not None:
                     self.document = data.state
             case ev.SignalReceived():
@@ -165,6 +203,9 @@ class WorkflowState:
                 self._finish_sleep(data, seq, time_us)
             case ev.WorkflowDispatched():
                 self.dispatched = data
+            case ev.WorkflowTagsUpdated():
+                # Bounded, for loops that run for ever: what is far back stands in iterations that are forgotten.
+                self.retagged = [*self.retagged[-RETAGGED_MAX:], (seq, data.tags)]
             case ev.WorkflowCompleted():
                 self.output, self.document = data.output, data.state
             case ev.SignalDiscarded():
@@ -184,20 +225,24 @@ class WorkflowState:
                 entry.seq, entry.time_us, entry.decided, entry.winner = seq, time_us, True, data.winner
             case ev.LoopCommitted():
                 self._commit_loop(data, seq, time_us)
+            case ev.SignalSent():
+                at, version = data.location, data.version
+                self.history.add(SentEntry(at, version, seq, time_us, data.name, data.signal_id, data.target))
+            case ev.WorkflowSpawned():
+                at, version = data.location, data.version
+                self.history.add(SpawnedEntry(at, version, seq, time_us, data.name, data.workflow_id))
+            case ev.OutputReceived():
+                self.history.add(_output_entry(data, seq, time_us))
+            case ev.WaiterAdded():
+                self.waiters[data.waiter, data.waiting_at] = data.version
             case _:
                 pass
 
     def _activity(self, data: ev.ActivityCompleted | ev.ActivityFailed, seq: int, time_us: int) -> ActivityEntry:
-        location = data.location
-        branch = self.history.branch(location[:-1])
-        at_its_end = not branch or branch[-1].location < location  # as every step of a live run is
-        entry: Entry | None = None if at_its_end else self.history.at(location)
+        entry = self.history.at(data.location)
         if entry is None or isinstance(entry, PlacedEntry):
-            entry = ActivityEntry(location, data.version, seq, time_us, data.name, data.started_us)
-            if at_its_end:
-                branch.append(entry)
-            else:
-                self.history.add(entry)
+            entry = ActivityEntry(data.location, data.version, seq, time_us, data.name, data.started_us)
+            self.history.add(entry)
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
         entry.seq, entry.time_us = seq, time_us
         return entry
@@ -227,3 +272,7 @@ class WorkflowState:
                 return
             del self.known[oldest]
             self.forgotten_us = when if self.forgotten_us is None else max(self.forgotten_us, when)
+
+
+def _output_entry(data: ev.OutputReceived, seq: int, time_us: int) -> OutputEntry:
+    return OutputEntry(data.location, data.version, seq, time_us, data.name, data.workflow_id, data.output, data.error)

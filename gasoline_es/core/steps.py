@@ -71,6 +71,7 @@ class ActivityPlan:
     retry_on_timeout: bool
     backoff_base_us: int
     backoff_doublings: int
+    heartbeat_timeout_us: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +117,44 @@ class CheckVersionStep(Step):
 
     latest: int
     context_version: int
+
+
+# --- other workflows --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class SignalStep(Step):
+    """A signal to be sent ``to`` a workflow; or to the oldest incomplete one of the name ``workflow`` with these tags.
+
+    ``graceful``: that nobody is there to take it is no error.
+    """
+
+    name: str
+    body: bytes
+    to: str | None
+    workflow: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    graceful: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class DispatchStep(Step):
+    """A workflow to be started. ``made`` makes the step's value of its id."""
+
+    name: str
+    input: bytes
+    tags: Mapping[str, str]
+    unique: bool
+    made: Callable[[str], Any]
+
+
+@dataclass(slots=True, eq=False)
+class OutputStep(Step):
+    """The output of another workflow, of the name ``name``, is to be waited for."""
+
+    name: str
+    workflow_id: str
+    decode: Callable[[bytes], Any]
 
 
 # --- flow -------------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Strand:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        return self._run.state.summary.tags
+        return self.branch.tags()
 
     @property
     def version(self) -> int:
@@ -278,7 +278,7 @@ class Strand:
 
     def _end(self, value: Any, error: Exception | None) -> None:
         above = self._asker.branch
-        above.clock_us = max(above.clock_us, self.branch.clock_us)
+        above.catch_up(self.branch)
         self._let_go()
         self._asker.answered(value, error)
 

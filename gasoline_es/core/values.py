@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from copy import copy
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, Self, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -79,7 +79,12 @@ class Codec(Generic[T]):
         self._survives = survives
         self.name = name_of(annotation) if isinstance(annotation, type) else str(annotation).replace("typing.", "")
         self._to_json = serializer.to_json
-        self._validate_json = validator.validate_json
+        # Where survival can be proved there are no aliases and nothing computed. Options are left out then: they cost time.
+        self._validate_json: Callable[[bytes], T] = (
+            partial(validator.validate_json, by_alias=True, by_name=True)
+            if survives is None
+            else validator.validate_json
+        )
 
     def encode(self, value: T, where: str) -> bytes:
         """Encode as JSON in UTF-8 without a newline, after proving that it decodes to the same value and type.
@@ -89,7 +94,7 @@ class Codec(Generic[T]):
         survives = self._survives
         if survives is not None and survives(value):
             try:
-                return self._to_json(value, by_alias=False, round_trip=True, warnings=False)
+                return self._to_json(value)
             except ValueError:  # a lone surrogate: the long way says where
                 pass
         return self.roundtrip(value, where)[0]
@@ -110,8 +115,7 @@ class Codec(Generic[T]):
         Raises: ReplayError if the recorded value does not fit the annotation (any more). Fields: ``path``, ``type``.
         """
         try:
-            decoded: T = self._validate_json(raw, by_alias=True, by_name=True)
-            return decoded
+            return self._validate_json(raw)
         except Exception as error:  # pydantic's ValidationError, and whatever users' validators raise besides
             if isinstance(error, ValidationError):
                 path, problem, _kind = _first_problem(error, "value")
@@ -136,7 +140,7 @@ class Codec(Generic[T]):
             # that either changes on the way or is kept as it is.
             raw = self._to_json(value, by_alias=False, round_trip=True, warnings=False)
             check_depth(raw)
-            decoded = self._validate_json(raw, by_alias=True, by_name=True)
+            decoded = self._validate_json(raw)
             found = difference(value, decoded)
         except Exception as error:  # pydantic, and whatever users' serialisers and validators raise
             raise self._explained(value, where, error) from error

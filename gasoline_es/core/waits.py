@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gasoline_es.core.location import Location
-from gasoline_es.core.steps import ActivityStep, ListenStep, SleepStep
+from gasoline_es.core.steps import ActivityStep, DispatchStep, ListenStep, OutputStep, SignalStep, SleepStep
 
 if TYPE_CHECKING:
     from gasoline_es.core.branch import Branch
@@ -26,8 +26,8 @@ class Asker(Protocol):
 class WaitActivity:
     """An attempt of an activity is to run, now or at ``not_before_us``.
 
-    ``alone``: no other step goes on beside it, so it may touch the workflow's state. ``over``: nobody waits for it any
-    more.
+    ``heartbeat``: the details of the failed attempt's last one. ``alone``: no other step goes on beside it, so it may
+    touch the workflow's state. ``over``: nobody waits for it any more.
     """
 
     location: Location
@@ -36,6 +36,7 @@ class WaitActivity:
     attempt: int = 1
     first_started_us: int | None = None
     not_before_us: int | None = None
+    heartbeat: bytes | None = None
     alone: bool = True
     over: bool = False
 
@@ -68,6 +69,27 @@ class WaitListen:
 
 
 @dataclass(slots=True, eq=False)
+class WaitSend:
+    """A signal is to be sent, or a workflow dispatched."""
+
+    location: Location
+    step: SignalStep | DispatchStep
+    asker: Asker
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitOutput:
+    """Another workflow is to complete. ``asked``: it knows that this one waits, and will tell it."""
+
+    location: Location
+    step: OutputStep
+    asker: Asker
+    asked: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class WaitCommit:
     """A loop goes on once its last commit, the event ``seq``, is durable."""
 
@@ -76,5 +98,5 @@ class WaitCommit:
     over: bool = False
 
 
-Wait = WaitActivity | WaitSleep | WaitListen
+Wait = WaitActivity | WaitSleep | WaitListen | WaitSend | WaitOutput
 """What the runtime sees to. (A commit becomes durable by itself.)"""

@@ -168,6 +168,7 @@ class ActivityRunner:
             attempt_us=now_us,
             location=location,
             state_json=state.document,
+            heartbeat_json=wait.heartbeat or b"null",
             alone=wait.alone,
         )
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
@@ -242,6 +243,10 @@ class ActivityRunner:
         self._running += 1
         attempt.running = True
         self._limits.add(attempt, attempt.timeout_us)
+        heartbeat_us = attempt.wait.step.plan.heartbeat_timeout_us
+        if heartbeat_us is not None:
+            attempt.context.start_beating()
+            self._loop.call_later(heartbeat_us / 1e6, self._listen_for_heart, attempt, heartbeat_us / 1e6)
         if attempt.definition.is_async:
             # Named, because it helps who looks at the loop's tasks; and counting up a name costs more than giving one.
             attempt.task = asyncio.Task(self._run_async(attempt), loop=self._loop, name=attempt.definition.name)
@@ -278,6 +283,18 @@ class ActivityRunner:
         """The attempt is over now, whatever its code goes on doing: a late result is dropped (required case B16)."""
         seconds = attempt.timeout_us / 1e6
         error = ErrorInfo("TimeoutError", f"attempt {attempt.number} took longer than its timeout of {seconds:g} s")
+        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout))
+        self._cancel(attempt)
+
+    def _listen_for_heart(self, attempt: Attempt, limit_s: float) -> None:
+        """Look when a heartbeat was due, and again when the next one is: beating costs the activity next to nothing."""
+        if attempt.outcome is not None or self._attempts.get(attempt.key) is not attempt:
+            return
+        silent_s = attempt.context.silent_s()
+        if silent_s < limit_s:
+            self._loop.call_later(limit_s - silent_s, self._listen_for_heart, attempt, limit_s)
+            return
+        error = ErrorInfo("TimeoutError", f"attempt {attempt.number} gave no heartbeat for {limit_s:g} s")
         self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout))
         self._cancel(attempt)
 

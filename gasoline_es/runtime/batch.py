@@ -25,13 +25,15 @@ class Batch:
     are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "records", "times")
+    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "records", "times", "told")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
         self.lives: list[Live] = []
         self.facts: list[EventData] = []
         self.times: list[int] = []
+        self.told: set[int] = set()
+        """The partitions to whose inboxes some of the records go."""
         self.done: list[Done] = []
         self.attempts: list[Attempt] = []
         self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}

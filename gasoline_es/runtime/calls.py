@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from gasoline_es.core.commands import Dispatch, Reply, Request, SendSignal, Wake, decode_reply
+from gasoline_es.core.commands import Decidable, Reply, Request, decode_reply
 from gasoline_es.errors import Fenced, LogError, NoOwner
 from gasoline_es.log.port import Tail
-from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
 
-Decidable = Dispatch | SendSignal | Wake
+if TYPE_CHECKING:
+    from gasoline_es.runtime.node import Node
+
 _D = TypeVar("_D", bound=Decidable)
 
 LOOK_AT_OWNER_S: Final = 0.2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
 
@@ -17,10 +17,11 @@ from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX
+from gasoline_es.core.commands import TellOutput
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, Returned, Run, error_info
-from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
@@ -28,33 +29,28 @@ from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
+from gasoline_es.runtime.sends import Sends
 from gasoline_es.runtime.timers import Timers
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.node import Node
 
 _log = logging.getLogger(__name__)
 
 
-class Home(Protocol):
-    """Where the driver finds partitions."""
-
-    def partition_of(self, workflow_id: str) -> Partition | None:
-        """Return the partition of a workflow if this process owns it."""
-
-    def broke(self, error: Exception) -> None:
-        """Learn of an error after which this process must not go on with the log."""
-
-
 class Driver:
-    """The bodies of one worker. ``partition_of`` finds the owned partition of a workflow id, if it is ours."""
+    """The bodies of one worker."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, home: Home
+        self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, node: Node
     ) -> None:
         self.registry = registry
         self.runner = ActivityRunner(max_concurrency, self._activity_finished)
         self.timers = Timers(clock, self._due)
+        self.sends = Sends(node, self._asked, node.broke)
         self.stopping = False
         self._clock = clock
-        self._home = home
+        self._home = node
         self._evict_after_s = evict_after_s
         self._idle: dict[Live, float] = {}
         self._unregistered: set[str] = set()
@@ -164,6 +160,7 @@ class Driver:
                 for discarded in _discarded(tuple(state.queue)):
                     partition.record(live, discarded)
                 partition.record(live, completed)
+                self._tell_waiters(partition, live, output)
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died):
@@ -181,6 +178,12 @@ class Driver:
         live.drop_run()
         if run is not None:
             self._cancel_given_up(live, run)
+
+    def _tell_waiters(self, partition: Partition, live: Live, output: bytes) -> None:
+        summary = live.state.summary
+        for (waiter, waiting_at), version in live.state.waiters.items():
+            at = format_location(waiting_at)
+            partition.tell(TellOutput(waiter, at, version, live.id, summary.name, output))
 
     def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """Nothing more can be decided now: start activities, or wait for times and signals."""
@@ -201,6 +204,9 @@ class Driver:
                 case WaitListen():
                     if wait.deadline_us is not None:
                         self.timers.arm(live.id, wait.deadline_us)
+                case WaitSend() | WaitOutput():
+                    if not wait.over:
+                        self.sends.start(live, wait)
                 case _:
                     assert_never(wait)
         for wait in list(run.retrying.values()):
@@ -208,7 +214,7 @@ class Driver:
                 del run.retrying[wait.location]
                 if not self._start_activity(partition, live, wait, now_us):
                     return
-        if run.activities > len(run.retrying):
+        if run.busy > len(run.retrying):
             return
         self._wait(partition, live)
 
@@ -290,14 +296,23 @@ class Driver:
     def _record_output(self, partition: Partition, live: Live, attempt: Attempt, output: bytes) -> AttemptFailed | None:
         """Record that an attempt succeeded; or say how it failed after all, if what it gave is too large."""
         try:
-            partition.record(live, activity_completed(attempt.wait, attempt.started_us, output, attempt.document))
+            completed = activity_completed(attempt.wait, attempt.started_us, output, attempt.document)
+            tags = attempt.context.changed_tags()
+            if tags is not None:
+                # Before the result, so that whoever is given that sees the new tags; but not without it.
+                partition.require_room(live, completed)
+                partition.record(live, ev.WorkflowTagsUpdated(tags))
+            partition.record(live, completed)
         except RecordTooLarge as error:
             return AttemptFailed(error_info(error), final=True)
         return None
 
     def _record_failure(self, partition: Partition, live: Live, attempt: Attempt, outcome: AttemptFailed) -> None:
         room = RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(attempt.wait.step.input)
-        failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final)
+        beat = attempt.context.last_beat()
+        if beat is not None:
+            room -= len(beat)
+        failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final, beat)
         jitter = random.random()  # spreads retries, keeps no secret
         now_us = self._clock.now_us()
         failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)
@@ -334,6 +349,11 @@ class Driver:
                 self.wake(partition, (workflow_id,))
         except Exception as error:
             self._home.broke(error)  # as above
+
+    def _asked(self, live: Live) -> None:
+        """The workflow whose output it waits for knows."""
+        if live.blocked_on is None and live.run is not None and not self.stopping:
+            self.turn(live.partition, live)
 
     def evict_idle(self) -> None:
         """Suspend what has waited longer than the limit; it leaves memory once that is durable."""
@@ -372,12 +392,14 @@ class Driver:
     def close(self) -> None:
         """Stop the timers and let the threads end."""
         self.timers.close()
+        self.sends.close()
         self.runner.close()
 
 
 def _suspended(run: Run) -> ev.WorkflowSuspended:
     deadlines: list[int] = []
     signals: set[str] = set()
+    outputs: set[str] = set()
     for wait in run.waits.values():
         match wait:
             case WaitActivity(not_before_us=deadline_us):
@@ -386,12 +408,19 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
                 pass
             case WaitListen(deadline_us=deadline_us):
                 signals.update(wait.step.decoders)
+            case WaitOutput():
+                outputs.add(wait.step.workflow_id)
+                deadline_us = None
+            case WaitSend():
+                raise AssertionError("a send is under way")
             case _:
                 assert_never(wait)
         if deadline_us is not None:
             deadlines.append(deadline_us)
-    assert deadlines or signals, "nothing to wait for"
-    return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), retry=bool(run.retrying))
+    assert deadlines or signals or outputs, "nothing to wait for"
+    return ev.WorkflowSuspended(
+        min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), tuple(sorted(outputs))
+    )
 
 
 def _discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:

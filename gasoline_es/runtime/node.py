@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import WorkflowCompleted, WorkflowFailed
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
+from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
@@ -221,6 +222,28 @@ class Node:
                     await self._fold(index, end if self.log.damage is None else None)
         return self._views[index]
 
+    async def look_up(self, workflow_id: str) -> Summary | None:
+        """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""
+        index = self.index_of(workflow_id)
+        views = await self.views(index)
+        partition = self.partitions.get(index)
+        live = None if partition is None else partition.lives.get(workflow_id)
+        return views.summary(workflow_id) if live is None else live.state.summary
+
+    async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
+        """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
+        best: Summary | None = None
+        for index in range(self.log.partition_count):
+            views = await self.views(index)
+            for workflow_id in views.find(name, tags):
+                summary = views.summary(workflow_id)
+                if workflow_id in passed or summary is None:
+                    continue
+                if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
+                    best = summary
+                break
+        return None if best is None else best.id
+
     async def readable(self, index: int) -> tuple[Views, LogCorrupt | None]:
         """Return a partition's views as far as they can be read, and the damage that ends them."""
         try:
@@ -331,6 +354,9 @@ class Node:
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
             self.driver.runner.forget_all(attempts)
+
+    def told(self, indexes: set[int]) -> None:
+        self._posted(indexes)
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         _log.warning(

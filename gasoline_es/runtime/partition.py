@@ -18,18 +18,22 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read, read_fact
 from gasoline_es.core.commands import (
     Command,
+    Decidable,
     Dispatch,
     Reply,
     Request,
     SendSignal,
+    TellOutput,
     Wake,
     Yield,
     address_of,
     decode_request,
     encode_reply,
+    encode_request,
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
@@ -76,6 +80,9 @@ class Hooks(Protocol):
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         """The outcomes of these attempts are durable."""
+
+    def told(self, indexes: set[int]) -> None:
+        """Commands to the inboxes of these partitions are durable."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
@@ -164,12 +171,18 @@ class Partition:
         batch.facts.append(data)
         batch.times.append(now_us)
         kind = type(data)
-        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted:
+        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted or kind is ev.WorkflowTagsUpdated:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
         if not self._asked:
             self._ask()
+
+    def require_room(self, live: Live, data: ev.EventData) -> None:
+        """Raises: RecordTooLarge: the fact could not be recorded."""
+        size = len(live.envelope.encode(live.state.summary.seq + 1, self._clock.now_us(), data))
+        if size > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+            raise too_large(data.TYPE, size)
 
     def undo(self, live: Live, seq: int) -> None:
         """Take back a workflow's events after ``seq``: the last decisions of this partition, and steps of the body only."""
@@ -203,7 +216,7 @@ class Partition:
         self._asked = True
         self._hooks.ask_append(self)
 
-    def decide(self, command: Dispatch | SendSignal | Wake, request_id: str | None = None) -> Reply:
+    def decide(self, command: Decidable, request_id: str | None = None) -> Reply:
         """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
@@ -218,7 +231,7 @@ class Partition:
         try:
             for data in events:
                 self.record(live, data)
-            if events and not isinstance(command, SendSignal):
+            if events and isinstance(command, Dispatch | Wake):
                 # No body before its dispatch is durable. A repeat decides nothing, so nothing would ever unblock it.
                 live.blocked_on = live.state.summary.seq
         except RecordTooLarge as error:
@@ -230,6 +243,24 @@ class Partition:
         else:
             self.drop_if_idle(live)
         return reply
+
+    def tell(self, command: SendSignal | TellOutput) -> None:
+        """Send a command on, in the same append as what is decided here: nobody waits for a reply.
+
+        Raises: RecordTooLarge: nothing happened.
+        """
+        index = partition_of(command.workflow_id, self._log.partition_count)
+        if index == self.index:
+            self.decide(command)
+            return
+        value = encode_request(Request("", "", command))
+        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+            raise too_large(f"the {command.TYPE} request", len(value))
+        record = NewRecord(self._topics.inbox, index, command.workflow_id, value, self._clock.now_us())
+        self._open.records.append(record)
+        self._open.told.add(index)
+        if not self._asked:
+            self._ask()
 
     def _new(self, command: Dispatch) -> Live:
         state = WorkflowState(command.workflow_id)
@@ -294,7 +325,8 @@ class Partition:
             reply = self.decide(command, request.request_id)
         except GasolineError as error:
             reply = Reply(error=error)
-        self._answer(request.request_id, request.client, reply)
+        if request.client:
+            self._answer(request.request_id, request.client, reply)
 
     def _answer(self, request_id: str, client: str, reply: Reply) -> None:
         partition = self._topics.reply_partition(client, self._log.partition_count)
@@ -354,6 +386,8 @@ class Partition:
                 offset += 1
         for done in batch.done:
             done(None)
+        if batch.told:
+            self._hooks.told(batch.told)
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
         if lives:
@@ -412,8 +446,10 @@ class Partition:
 
     def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
         value: bytes | None = None
-        if isinstance(data, ev.WorkflowDispatched):
-            value = orjson.dumps({"name": data.name, "tags": dict(data.tags), "created": format_time(now_us)})
+        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated):
+            summary = live.state.summary
+            created = format_time(summary.created_us)
+            value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
 
 

@@ -12,7 +12,7 @@ from gasoline_es.core.branch import Branch
 from gasoline_es.core.location import Location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ListenStep, SleepStep, Step
-from gasoline_es.core.waits import WaitActivity, WaitListen
+from gasoline_es.core.waits import WaitListen, WaitSleep
 from tests.replay.world import START_US, World
 
 
@@ -34,7 +34,7 @@ class Recorder:
     def wait_for(self, step: Step, now_us: int) -> Any:
         """Place a step, and decide it as far as that can be done at once."""
         wait = self.branch.wait_for(step, NOBODY, now_us, joined=False)
-        if not isinstance(wait, WaitActivity):
+        if isinstance(wait, WaitSleep | WaitListen):
             self.branch.decide(wait, now_us)
         return wait
 

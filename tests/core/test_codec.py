@@ -50,9 +50,12 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | text,
         st.none() | text,
     ),
-    ev.WorkflowSuspended: st.builds(ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans()),
+    ev.WorkflowSuspended: st.builds(
+        ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans(), ids
+    ),
     ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
     ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans()),
+    ev.WorkflowTagsUpdated: st.builds(ev.WorkflowTagsUpdated, st.dictionaries(text, text, max_size=4)),
     ev.WorkflowWoken: st.builds(ev.WorkflowWoken, text),
     ev.ActivityCompleted: st.builds(
         ev.ActivityCompleted, locations, counts, names, counts, times, payloads, payloads, st.none() | payloads
@@ -69,6 +72,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | times,
         st.booleans(),
         st.booleans(),
+        st.none() | payloads,
     ),
     ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text),
     ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids),
@@ -84,6 +88,21 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.BranchOpened, locations, counts, st.sampled_from(["closure", "run", "race"]), st.none() | names
     ),
     ev.RaceDecided: st.builds(ev.RaceDecided, locations, st.none() | counts, payloads),
+    ev.SignalSent: st.builds(ev.SignalSent, locations, counts, text, names, payloads, st.none() | text),
+    ev.WorkflowSpawned: st.builds(
+        ev.WorkflowSpawned,
+        locations,
+        counts,
+        text,
+        names,
+        st.dictionaries(text, text, max_size=4),
+        st.booleans(),
+        st.booleans(),
+    ),
+    ev.OutputReceived: st.builds(
+        ev.OutputReceived, locations, counts, text, names, st.none() | payloads, st.none() | errors
+    ),
+    ev.WaiterAdded: st.builds(ev.WaiterAdded, text, locations, counts),
     ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads),
 }
 every_event = st.one_of(*STRATEGIES.values())

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.location import Location, format_location
-from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from tests.replay.world import START_US
 
 
@@ -34,6 +34,8 @@ def _event(data: ev.EventData) -> str:
             return f"dead: {short(data.error)}"
         case ev.WorkflowWoken():
             return f"woken by {data.by}"
+        case ev.WorkflowTagsUpdated():
+            return f"tags {dict(data.tags)}"
         case ev.ActivityCompleted():
             return f"{_at(data)} activity {data.name}({data.input.decode()}) -> {data.output.decode()}"
         case ev.ActivityFailed():
@@ -56,6 +58,16 @@ def _event(data: ev.EventData) -> str:
             return f"{_at(data)} placed {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.VersionChecked():
             return f"{_at(data)} version {data.value}"
+        case ev.SignalSent():
+            target = "nobody" if data.target is None else data.target
+            return f"{_at(data)} sent {data.signal_id} {data.name} {data.body.decode()} to {target}"
+        case ev.WorkflowSpawned():
+            return f"{_at(data)} dispatched {data.name} {data.workflow_id}"
+        case ev.OutputReceived():
+            told = data.output.decode() if data.output is not None else f"error: {data.error}"
+            return f"{_at(data)} output of {data.name} {data.workflow_id} -> {told}"
+        case ev.WaiterAdded():
+            return f"{data.waiter} waits at {format_location(data.waiting_at)}"
         case ev.BranchOpened():
             return f"{_at(data)} {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.RaceDecided():
@@ -77,6 +89,10 @@ def wait(wait: Wait) -> str:
             return f"waits: activity {given} {format_location(wait.location)}, attempt {wait.attempt}{later}"
         case WaitSleep():
             return f"waits: sleep {format_location(wait.location)} until {time(wait.deadline_us)}"
+        case WaitSend():
+            return f"waits: {wait.step.verb} {wait.step.name} {format_location(wait.location)}"
+        case WaitOutput():
+            return f"waits: output of {wait.step.name} {wait.step.workflow_id} {format_location(wait.location)}"
         case WaitListen():
             names = ", ".join(sorted(wait.step.decoders))
             until = "" if wait.deadline_us is None else f" until {time(wait.deadline_us)}"

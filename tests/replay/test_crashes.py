@@ -171,7 +171,7 @@ class Outside:
             case None:
                 world.drive()
             case _:
-                assert_never(wait)
+                raise AssertionError(f"it waits for {wait}")
 
     def _pass_time(self, until_us: int | None) -> None:
         """Let time pass until the next thing happens; a listen that nothing will ever end gets its signal."""

@@ -22,7 +22,7 @@ from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
-from gasoline_es.core.waits import WaitActivity, WaitListen
+from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.errors import ActivityFailed
 from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
 from tests.replay.world import START_US, WORKFLOW_ID, When, World
@@ -305,8 +305,10 @@ class Outside:
             match wait:
                 case WaitActivity(not_before_us=moment):
                     pass
+                case WaitSleep(deadline_us=moment) | WaitListen(deadline_us=moment):
+                    pass
                 case _:
-                    moment = wait.deadline_us
+                    raise AssertionError(f"nobody here answers {wait}")
             if moment is not None:
                 moments.append(moment)
         coming = [moment for moment in moments if moment > world.now_us]

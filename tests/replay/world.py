@@ -7,7 +7,7 @@ it goes, one append at a time. A crash (:meth:`World.crash`) folds the state ane
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
@@ -110,7 +110,7 @@ class World:
                 case WaitListen(deadline_us=deadline_us):
                     signals.update(wait.step.decoders)
                 case _:
-                    assert_never(wait)
+                    raise AssertionError(f"nobody here answers {wait}")
             if deadline_us is not None:
                 deadlines.append(deadline_us)
         assert deadlines or signals, "it waits for nothing"
