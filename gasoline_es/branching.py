@@ -22,7 +22,7 @@ from gasoline_es.core.steps import (
 )
 from gasoline_es.core.steps import Step as CoreStep
 from gasoline_es.core.values import Codec, codec_for
-from gasoline_es.definitions import I, O, Workflow
+from gasoline_es.definitions import Activity, I, O, Workflow
 from gasoline_es.errors import ActivityFailed, DefinitionError, NotSerializable
 from gasoline_es.listening import Listening
 from gasoline_es.outcomes import Failed, Ok
@@ -126,6 +126,8 @@ class Branching(Listening):
                     "steps in another one. Give a list, a tuple or a generator."
                 )
             )
+        if not isinstance(steps, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._refused(DefinitionError("ctx.join_all takes a list of steps; write `ctx.join(a, b)` for some."))
         checked = [self._checked("join_all", step) for step in steps]
         return self._made(JoinStep(self._version, "join_all", frame.f_code, frame.f_lasti, checked, list))
 
@@ -264,6 +266,9 @@ class Branching(Listening):
             what = (
                 f"the coroutine of {step.__qualname__}; write `ctx.closure({step.__name__})` with the function itself"
             )
+        elif isinstance(step, Activity | Workflow):
+            verb_of = "activity" if isinstance(step, Activity) else "run"
+            what = f"{step.what} itself; give it with its input, `ctx.{verb_of}({step.name}, …)`"
         elif callable(step):
             what = f"the function {getattr(step, '__name__', step)}; wrap it, as in `ctx.closure(body)`"
         elif isinstance(step, list | tuple):

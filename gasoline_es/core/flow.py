@@ -176,8 +176,10 @@ class _Join:
     def drop(self) -> None:
         if self._started and self._left:
             self._run.side_by_side -= 1
+        self._started = False
         for node in self._nodes:
             node.drop()
+        self._nodes = []
 
 
 class _Race:
@@ -188,7 +190,19 @@ class _Race:
     go where they were let go at first, and the winner is waited for.
     """
 
-    __slots__ = ("_asker", "_decision", "_entry", "_errors", "_nodes", "_over", "_run", "_started", "_step", "branch")
+    __slots__ = (
+        "_asker",
+        "_branches",
+        "_decision",
+        "_entry",
+        "_errors",
+        "_nodes",
+        "_over",
+        "_run",
+        "_started",
+        "_step",
+        "branch",
+    )
 
     def __init__(self, run: Run, step: RaceStep, asker: Asker) -> None:
         self._run = run
@@ -200,10 +214,14 @@ class _Race:
         self._errors: dict[int, Exception] = {}
         self._started = self._over = False
         self._decision: WaitCommit | None = None
+        self._branches = [
+            self.branch.below((*self._entry.location, (index + 1,)), one.version)
+            for index, one in enumerate(step.steps)
+        ]
         self._nodes = [self._place(index, one) for index, one in enumerate(step.steps)]
 
     def _place(self, index: int, step: Step) -> Node:
-        branch = self.branch.below((*self._entry.location, (index + 1,)), step.version)
+        branch = self._branches[index]
         part = _Part(self, index, branch)
         if isinstance(step, ClosureStep) and step.name is None:
             return _Body(self._run, step, part, branch)  # its own branch already
@@ -235,6 +253,7 @@ class _Race:
                 raise self.branch.other_winner(self._step, self._entry, "the winner fails") from error
             return
         if error is None:
+            self._branches[index].cursor.finish()
             self._end(index, self._step.encoders[index](value))
             self._asker.answered((index, value), None)
             return

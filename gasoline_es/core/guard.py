@@ -20,7 +20,8 @@ from typing import Any, Final, Protocol, cast
 from gasoline_es.errors import StepMisused
 
 _SIDE_BY_SIDE: Final = (
-    "`await ctx.activity(…)` for work; steps started side by side are joined by the engine, never by asyncio"
+    "`await ctx.join(ctx.activity(…), ctx.closure(body))`: what goes on side by side is joined by the engine, never by "
+    "asyncio"
 )
 _TIMEOUT: Final = (
     "`timeout=` of the step, as in `ctx.listen(Paid, timeout=10)` or `ctx.activity(charge, order, timeout=10)`"

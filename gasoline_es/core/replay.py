@@ -103,10 +103,11 @@ class Run:
         ``body`` calls the workflow's function with a context that stands on the strand it is given.
         """
         outside = enter()
+        durable_seq = self.state.summary.seq if durable_seq is None else durable_seq  # the body records some more
         try:
             self.now_us = now_us
             self._root.start(body)
-            self._go(self.state.summary.seq if durable_seq is None else durable_seq)
+            self._go(durable_seq)
         finally:
             leave(outside)
 

@@ -297,7 +297,7 @@ class Strand:
                 self._close(coroutine)
         finally:
             self._let_go()
-        swallowed = self._swallowed
+        swallowed, self._swallowed = self._swallowed, None
         if swallowed is not None:
             self._run.complaints.append(
                 f"the body swallowed that it was taken out of memory, with a bare `except:` or an `except "

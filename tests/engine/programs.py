@@ -75,6 +75,25 @@ async def carry(url: str, workflow_id: str) -> None:
         print(kinds.seen[0], flush=True)
 
 
+async def join_twenty(url: str) -> None:
+    """Run a join of twenty for each number of them that may finish; say when so many have, and when all have."""
+    async with Gasoline.open(url) as gasoline, gasoline.worker([w.join_twenty], max_concurrency=1_000):
+        handles = [await gasoline.dispatch(w.join_twenty, k, key=f"join-{k}") for k in range(1, w.JOINED)]
+        for finishing, handle in enumerate(handles, start=1):
+            while sum(event.type == "activity.completed" for event in await handle.history()) < finishing:
+                await asyncio.sleep(0.01)
+        print("finished", flush=True)
+        for finishing, handle in enumerate(handles, start=1):
+            assert await handle.output() == list(range(w.JOINED)), finishing
+    print("complete", flush=True)
+
+
 if __name__ == "__main__":
-    programs = {"count-to-three": count_to_three, "worker": worker, "chaos": chaos, "carry": carry}
+    programs = {
+        "count-to-three": count_to_three,
+        "worker": worker,
+        "chaos": chaos,
+        "carry": carry,
+        "join-twenty": join_twenty,
+    }
     asyncio.run(programs[sys.argv[1]](*sys.argv[2:]))

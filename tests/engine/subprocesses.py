@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @asynccontextmanager
-async def program(*arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def program(*arguments: str, **environment: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Run a program; it is killed when the block ends, if it still runs then."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-W", "error", "-m", "tests.engine.programs", *arguments),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

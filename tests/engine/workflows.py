@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import threading
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -174,6 +177,44 @@ PUSHES = 4
 
 def mixture_output(seed: int) -> list[int]:
     return [0, 0, 1, 10, 1, 2, 20, 2, 3, 3]
+
+
+# --- joins (required.md B07) ------------------------------------------------------------------------------------------
+
+
+class Numbered(BaseModel):
+    """``finishing``: how many of the workflow's activities come to their end in a process that hangs."""
+
+    finishing: int
+    number: int
+
+
+def ended_before(given: Numbered) -> int:
+    """How many of its activities end before this one: another order for each workflow."""
+    order = list(range(JOINED))
+    random.Random(given.finishing).shuffle(order)
+    return order.index(given.number)
+
+
+@activity(timeout=3600)
+async def join_step(ctx: ActivityContext, given: Numbered) -> int:
+    """Write down that it ran; then, in a process that hangs, come to an end only in its turn."""
+    with Path(os.environ["GASOLINE_TEST_RUNS"]).open("a") as runs:
+        runs.write(f"{given.finishing} {given.number}\n")
+    if os.environ.get("GASOLINE_TEST_HANGS") and ended_before(given) >= given.finishing:
+        await asyncio.Event().wait()
+    await asyncio.sleep(0.003 * ended_before(given))
+    return given.number
+
+
+@workflow
+async def join_twenty(ctx: WorkflowContext, finishing: int) -> list[int]:
+    return await ctx.join_all(
+        [ctx.activity(join_step, Numbered(finishing=finishing, number=number)) for number in range(JOINED)]
+    )
+
+
+JOINED = 20
 
 
 ALL: list[Workflow[Any, Any]] = [

@@ -40,7 +40,7 @@ def died(body: Body) -> ev.ErrorInfo:
 def line_of(body: Callable[..., Any], marker: str) -> str:
     """The place of the line of a body that holds the marker."""
     lines, first = inspect.getsourcelines(body)
-    return f"{__file__}:{first + next(n for n, line in enumerate(lines) if marker in line)}"
+    return f"{inspect.getsourcefile(body)}:{first + next(n for n, line in enumerate(lines) if marker in line)}"
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------
