@@ -78,6 +78,8 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _loop(first, events, signals, full)
         case ev.StepPlaced():
             return _placed_only(first, events, signals, full)
+        case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
+            return _other(first, event, full)
         case ev.StepRemoved():
             named = f" {escape(first.name)}" if first.name is not None else ""
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"
@@ -213,6 +215,36 @@ def _sleep(data: ev.SleepStarted, events: Sequence[Event], signals: Signals, ful
                 line.below.append(Line(told, _at(event), rest_style=FAINT))
             case _:
                 line.below.extend(life(event, signals, full))
+    return line
+
+
+# --- other workflows --------------------------------------------------------------------------------------------------
+
+
+def _other(data: ev.SignalSent | ev.WorkflowSpawned | ev.OutputReceived, event: Event, full: bool) -> Line:
+    """Show a step that has to do with another workflow: what it is called, and its id below."""
+    version = _version(data.version)
+    match data:
+        case ev.SignalSent():
+            target = "there was nobody to take it" if data.target is None else _at(event)
+            line = Line(f"signal {escape(data.name)}{version}", target, rest_style=FAINT)
+            if data.target is not None:
+                line.below.append(Line("to:", escape(data.target), title_style=FAINT))
+            line.below.append(Line("id:", escape(data.signal_id), title_style=FAINT))
+            line.below.append(_payload("body", data.body, full))
+        case ev.WorkflowSpawned():
+            found = "" if data.created else ", which was there"
+            line = Line(f"dispatch {escape(data.name)}{version}", f"{_at(event)}{found}", rest_style=FAINT)
+            line.below.append(Line("id:", escape(data.workflow_id), title_style=FAINT))
+            if data.tags:
+                line.below.append(Line("tags:", render.tags(data.tags, full=full), title_style=FAINT))
+        case ev.OutputReceived():
+            line = Line(f"output {escape(data.name)}{version}", _at(event), rest_style=FAINT)
+            line.below.append(Line("of:", escape(data.workflow_id), title_style=FAINT))
+            if data.output is not None:
+                line.below.append(_payload("output", data.output, full))
+            if data.error is not None:
+                line.below.append(Line("error:", render.error(data.error, full=full), title_style=BAD))
     return line
 
 

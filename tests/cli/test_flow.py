@@ -111,6 +111,40 @@ def test_a_step_of_a_join_that_is_not_answered_yet_is_shown_in_its_place(capsys:
     ]
 
 
+def test_steps_that_have_to_do_with_other_workflows_tell_which(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[EventData] = [
+        ev.WorkflowDispatched("sync", b"1", {}),
+        ev.WorkflowSpawned(((1,),), 1, "01a2", "ship", {"order": "42"}),
+        ev.WorkflowSpawned(((2,),), 2, "01a3", "ship", {}, unique=True, created=False),
+        ev.SignalSent(((3,),), 1, "s-1", "paid", b'{"amount":9}', "01a2"),
+        ev.SignalSent(((4,),), 1, "s-2", "paid", b'{"amount":9}', None),
+        ev.OutputReceived(((5,),), 1, "01a2", "ship", b'"shipped"'),
+        ev.OutputReceived(((6,),), 1, "01a9", "ship", error=ev.ErrorInfo("WorkflowNotFound", "no\x1b[31m such")),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    show(events, Output(False), full=False)
+    assert settled(capsys.readouterr().out).splitlines()[3:] == [
+        "├── {1} dispatch ship  <time>",
+        "│   ├── id:  01a2",
+        "│   └── tags:  order=42",
+        "├── {2} dispatch ship v2  <time>, which was there",
+        "│   └── id:  01a3",
+        "├── {3} signal paid  <time>",
+        "│   ├── to:  01a2",
+        "│   ├── id:  s-1",
+        '│   └── body:  {"amount":9}',
+        "├── {4} signal paid  there was nobody to take it",
+        "│   ├── id:  s-2",
+        '│   └── body:  {"amount":9}',
+        "├── {5} output ship  <time>",
+        "│   ├── of:  01a2",
+        '│   └── output:  "shipped"',
+        "└── {6} output ship  <time>",
+        "    ├── of:  01a9",
+        "    └── error:  WorkflowNotFound: no\\x1b[31m such",
+    ]
+
+
 def test_a_damaged_history_whose_loop_has_no_start_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[EventData] = [
         ev.RaceDecided(((1,),), 0, b"1"),
