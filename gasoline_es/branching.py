@@ -307,11 +307,15 @@ def _inline(context: type[Any], definition: Workflow[Any, Any], given: Any, port
     return definition.fn(context(port), given)
 
 
-def _iteration(context: type[Any], body: Callable[[Any, Any], Any], port: Any, state: Any) -> Coroutine[Any, Any, Any]:
+def _iteration(
+    context: type[Any], body: Callable[[Any, Any], Coroutine[Any, Any, Any]], port: Any, state: Any
+) -> Coroutine[Any, Any, Any]:
     return body(context(port), state)
 
 
-def _repetition(context: type[Any], body: Callable[[Any], Any], port: Any, state: Any) -> Coroutine[Any, Any, Any]:
+def _repetition(
+    context: type[Any], body: Callable[[Any], Coroutine[Any, Any, Any]], port: Any, state: Any
+) -> Coroutine[Any, Any, Any]:
     return body(context(port))
 
 

@@ -47,8 +47,7 @@ def place(run: Run, step: Step, asker: Asker, *, joined: bool) -> Node:
     """
     branch = asker.branch
     if isinstance(step, ClosureStep):
-        kind = "closure" if step.name is None else "run"
-        entry = branch.open(step, kind, step.name)
+        entry = branch.open(step, "closure" if step.name is None else "run", step.name)
         return _Body(run, step, asker, branch.below(entry.location, step.version))
     if isinstance(step, JoinStep):
         return _Join(run, step, asker)
@@ -61,7 +60,8 @@ def place(run: Run, step: Step, asker: Asker, *, joined: bool) -> Node:
     if isinstance(step, ValueStep):
         return _Value(asker, step.value)
     if isinstance(step, RemovedStep):
-        return _Value(asker, branch.removed(step))
+        branch.removed(step)
+        return _Value(asker, None)
     if isinstance(step, CheckVersionStep):
         return _Value(asker, branch.check_version(step))
     return _Leaf(run, branch.wait_for(step, asker, run.now_us, joined=joined))
