@@ -205,7 +205,7 @@ def _site(call: ast.Call, contexts: frozenset[str], file: str, source: str) -> C
     known = _KNOWN.get(verb)
     shown = call
     if known is None:
-        if not isinstance(on, ast.Call) or _raised(on) is None or verb in _PLACELESS:
+        if not isinstance(on, ast.Call) or _raised(on) is None or verb in _PLACELESS or verb == "v":
             return None
         known, shown = "v", on
     # A context may be raised before it is asked: ctx.v(2).check_version(3).

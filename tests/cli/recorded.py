@@ -159,17 +159,17 @@ def release(
     return path
 
 
-def record(folder: Path) -> Recorded:
-    """Run the release and keep what it recorded."""
-    code = Code(str(release(folder / "released"))).load()
-    ids = asyncio.run(_run(f"file:{folder}/log", code))
+def record(folder: Path, *, head: str = HEAD, **changed: str) -> Recorded:
+    """Run a release and keep what it recorded."""
+    code = Code(str(release(folder / "released", head=head, changed=changed))).load()
+    ids = asyncio.run(_run(f"file:{folder}/log", code, "{5}" if changed else "{4}"))
     assert (folder / "released" / "called").exists()
     events = folder / "events.jsonl"
     events.write_text(invoke("--log", f"file:{folder}/log", "log", "dump", "--topic", "events").stdout)
     return Recorded(folder / "log", events, ids)
 
 
-async def _run(url: str, code: Any) -> dict[str, str]:
+async def _run(url: str, code: Any, slept: str) -> dict[str, str]:
     async with Gasoline.open(url, partitions=4) as gasoline, gasoline.worker(list(code.values())):
         handles = {name: await gasoline.dispatch(code[name], "parcel 1") for name in RELEASED}
         arrived = code["ship"].fn.__globals__["Arrived"]
@@ -177,7 +177,7 @@ async def _run(url: str, code: Any) -> dict[str, str]:
         await handles["done"].output(timeout=20)
         with contextlib.suppress(WorkflowFailed):
             await handles["died"].output(timeout=20)
-        for name, where in (("ship", "{4}"), ("flow", "{7}"), ("looped", "{1, 45, 1}")):
+        for name, where in (("ship", slept), ("flow", "{7}"), ("looped", "{1, 45, 1}")):
             async with asyncio.timeout(20):
                 while not any(
                     event.location == where and event.type != "sleep.started"
