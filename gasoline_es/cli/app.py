@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, workflows
+from gasoline_es.cli import logs, replaying, workflows
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
 
@@ -84,6 +84,7 @@ app = typer.Typer(
 )
 app.add_typer(workflows.commands, name="workflow")
 app.add_typer(logs.commands, name="log")
+app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)
 
 
 @app.callback()
@@ -119,6 +120,7 @@ def options(
       export GASOLINE_LOG=file:./data
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
       gasoline log verify
+      gasoline replay-check shop.orders
 
     Exit status: 0 fine; 1 not found, or damaged; 2 used wrongly.
     """

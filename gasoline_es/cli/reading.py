@@ -70,11 +70,7 @@ def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Re
     Raises: Failure: there is no such log or namespace, or it is damaged. Misuse: no log, or what cannot be one.
     """
     wanted = namespace or settings.namespace or DEFAULT_NAMESPACE
-    known = namespaces(settings)
-    if wanted not in known:
-        _check_namespace(wanted)
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        raise Failure(f"there is no namespace {wanted!r} in {settings.url}: {there}; give one as --namespace NAME")
+    require_namespace(settings, wanted)
     damages: list[str] = []
     # One event loop for all of it; between the two coroutines everything is plain blocking calls, which Ctrl-C ends.
     with asyncio.Runner() as runner:
@@ -86,6 +82,18 @@ def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Re
     if damages:
         more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
         raise Failure(f"{damages[0]}{more}. What could be read was shown; `gasoline log verify` names every place")
+
+
+def require_namespace(settings: Settings, wanted: str) -> None:
+    """Check that the log has this namespace.
+
+    Raises: Failure: there is no such log or namespace. Misuse: no log, or what cannot be one.
+    """
+    known = namespaces(settings)
+    if wanted not in known:
+        _check_namespace(wanted)
+        there = f"it has {', '.join(known)}" if known else "it has none"
+        raise Failure(f"there is no namespace {wanted!r} in {settings.url}: {there}; give one as --namespace NAME")
 
 
 def namespaces(settings: Settings) -> dict[str, int]:

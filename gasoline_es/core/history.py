@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -270,6 +271,10 @@ class History:
                     break
                 below[prefix[depth - 1]] = None
         return entries
+
+    def branches(self) -> Mapping[Location, Sequence[Entry]]:
+        """Give every branch that has entries, or was asked for, by its location."""
+        return self._branches
 
     def forget(self, loop: Location, iteration: int) -> None:
         """Drop what the iterations of a loop up to this one recorded."""

@@ -22,6 +22,7 @@ COMMANDS = [
     ("log", "info"),
     ("log", "verify"),
     ("log", "dump"),
+    ("replay-check",),
 ]
 
 

@@ -1,0 +1,293 @@
+"""Checks all histories of a source against code, in this process or in several.
+
+Each process reads what it checks itself: events are not sent through pipes, only what was found. Every workflow is in one
+share, so a share can be folded and judged alone; a complete workflow is judged as soon as it is, and let go of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import heapq
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from gasoline_es.checking.code import Code, Workflows, sources
+from gasoline_es.checking.histories import Advance, Reader, Share, Source
+from gasoline_es.checking.ledger import Observed, call_sites, judge_sites
+from gasoline_es.checking.report import Finding, Report
+from gasoline_es.checking.verdict import judge
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import read_fact
+from gasoline_es.core.state import WorkflowState
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int], None]
+"""Told how much of how much was read, now and then."""
+
+Candidate = tuple[bytes, str, str]
+"""A workflow by the digest of its id, its topic, and its id: the smallest are the sample."""
+
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to check. ``sample``: only so many histories, the same ones each time. ``removable``: keep the ledger of calls."""
+
+    sample: int | None = None
+    removable: bool = False
+
+
+def check_here(
+    workflows: Workflows, source: Source, wish: Wish | None = None, progress: Progress | None = None
+) -> Report:
+    """Check all histories in this process, one after the other."""
+    wish = wish or Wish()
+    with source.open() as reader, contextlib.redirect_stdout(sys.stderr):
+        shares = reader.shares(1)
+        total, done = reader.size(shares) * _passes(wish), 0
+
+        def advance(read: int) -> None:
+            nonlocal done
+            done += read
+            if progress is not None:
+                progress(done, total)
+
+        chosen: set[tuple[str, str]] | None = None
+        if wish.sample is not None:
+            found = (one for share in shares for one in candidates(workflows, reader, share, wish.sample, advance))
+            chosen = _smallest(found, wish.sample)
+        report = _empty(wish)
+        for share in shares:
+            report.add(check_share(workflows, reader, share, chosen, wish.removable, advance))
+        report.damages = list(dict.fromkeys(reader.damages))
+    return _finished(report, workflows)
+
+
+def check_in_processes(
+    code: Code, source: Source, jobs: int, wish: Wish | None = None, progress: Progress | None = None
+) -> Report:
+    """Check all histories in so many processes, each of which loads the code and reads the source for itself.
+
+    Raises: CodeRefused.
+    """
+    wish = wish or Wish()
+    workflows = code.load()
+    with source.open() as reader:
+        shares = reader.shares(jobs)
+        total = reader.size(shares) * _passes(wish)
+    # A fresh interpreter for each: a fork would copy whatever threads and locks this one has.
+    processes = multiprocessing.get_context("spawn")
+    read = processes.Value("Q", 0)
+
+    def told() -> None:
+        if progress is not None:
+            progress(read.value, total)
+
+    given = (code, source, read)
+    with ProcessPoolExecutor(min(jobs, len(shares)), processes, _begin_worker, given) as pool:
+        chosen: set[tuple[str, str]] | None = None
+        if wish.sample is not None:
+            asked = [pool.submit(_candidates_of_worker, share, wish.sample) for share in shares]
+            chosen = _smallest((one for part in _results(asked, told) for one in part), wish.sample)
+        report = _empty(wish)
+        for part in _results([pool.submit(_check_in_worker, one, chosen, wish.removable) for one in shares], told):
+            report.add(part)
+    return _finished(report, workflows)
+
+
+def jobs_for(source: Source) -> int:
+    """Return how many processes are worth starting: one for each core, but one for what takes a moment."""
+    with source.open() as reader:
+        return 1 if reader.is_small() else len(os.sched_getaffinity(0))
+
+
+def _passes(wish: Wish) -> int:
+    return 1 if wish.sample is None else 2
+
+
+def _empty(wish: Wish) -> Report:
+    return Report(observed=Observed() if wish.removable else None)
+
+
+def _finished(report: Report, workflows: Workflows) -> Report:
+    report.sort()
+    if report.observed is not None:
+        # What cannot be read, and what diverges, may need any of them.
+        report.observed.unsure += len(report.unreadable) + len(report.damages)
+        sites = [site for file, source in sources(workflows).items() for site in call_sites(source, file)]
+        report.sites = judge_sites(sites, report.observed)
+    return report
+
+
+def _results(futures: list[Future[T]], told: Callable[[], None]) -> Iterator[T]:
+    """Yield what each gave as it comes, telling of the progress meanwhile."""
+    pending = set(futures)
+    try:
+        while pending:
+            done, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
+            told()
+            for future in done:
+                yield future.result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+# --- one share --------------------------------------------------------------------------------------------------------
+
+
+def check_share(
+    workflows: Workflows,
+    reader: Reader,
+    share: Share,
+    chosen: Collection[tuple[str, str]] | None,
+    removable: bool,
+    advance: Advance,
+) -> Report:
+    """Check the histories of a share: all, or the chosen ones."""
+    fold = _Fold(workflows, chosen, removable)
+    for topic, key, raw in reader.lines(share, advance):
+        try:
+            fold.take(topic, key, raw)
+        except ValueError as error:
+            reader.damages.append(f"topic {topic}, key {key!r}: {error}")
+    return fold.end()
+
+
+class _Fold:
+    """Folds the events of many workflows, and judges each once it is complete or nothing more comes."""
+
+    def __init__(self, workflows: Workflows, chosen: Collection[tuple[str, str]] | None, removable: bool) -> None:
+        self._workflows = workflows
+        self._chosen = chosen
+        self._report = Report(observed=Observed() if removable else None)
+        self._topic = ""
+        self._states: dict[str, WorkflowState] = {}
+        self._topics: dict[str, dict[str, WorkflowState]] = {"": self._states}
+        self._over: set[tuple[str, str]] = set()
+        """Workflows that are done with: complete, or not of this module."""
+
+    def take(self, topic: str, key: str, raw: bytes) -> None:
+        """Fold one event. Raises: ValueError: it is none, and not even its workflow can be told."""
+        if topic != self._topic:
+            self._topic, self._states = topic, self._topics.setdefault(topic, {})
+        workflow_id = key.rpartition("/")[0]
+        state = self._states.get(workflow_id)
+        if state is None and not self._is_wanted(topic, workflow_id):
+            return
+        workflow_id, seq, time_us, data, ray_id, worker = read_fact(key, raw)
+        if state is None:
+            if isinstance(data, ev.WorkflowDispatched) and data.name not in self._workflows:
+                self._report.not_in_module[data.name] += 1
+                self._over.add((topic, workflow_id))
+                return
+            state = self._states[workflow_id] = WorkflowState(workflow_id)
+        state.apply(seq, time_us, data, ray_id, worker)
+        if isinstance(data, ev.WorkflowCompleted):
+            del self._states[workflow_id]
+            self._over.add((topic, workflow_id))
+            self._judge(state)
+
+    def _is_wanted(self, topic: str, workflow_id: str) -> bool:
+        return (topic, workflow_id) not in self._over and (self._chosen is None or (topic, workflow_id) in self._chosen)
+
+    def end(self) -> Report:
+        """Judge what is left."""
+        for states in self._topics.values():
+            while states:
+                self._judge(states.popitem()[1])
+        return self._report
+
+    def _judge(self, state: WorkflowState) -> None:
+        report, name = self._report, state.summary.name
+        report.histories += 1
+        if state.dispatched is None:
+            why = "its first event is missing" if state.summary.error is None else state.summary.error.message
+            finding = Finding("unreadable", state.summary.id, name, "unreadable", "", "", "", "", "", 0, "", why)
+            report.found(finding)
+            return
+        verdict = judge(self._workflows[name], state, report.observed)
+        report.replayed += verdict.replays
+        report.partly += verdict.partly
+        if verdict.finding is not None:
+            report.found(verdict.finding)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def candidates(workflows: Workflows, reader: Reader, share: Share, count: int, advance: Advance) -> list[Candidate]:
+    """Return those workflows of a share that may be in a sample of this size."""
+
+    def found() -> Iterator[Candidate]:
+        for topic, key, raw in reader.lines(share, advance):
+            if key.endswith("/1"):
+                with contextlib.suppress(ValueError):
+                    workflow_id, _, _, data, _, _ = read_fact(key, raw)
+                    if isinstance(data, ev.WorkflowDispatched) and data.name in workflows:
+                        # By a digest, so that a sample is spread over all, and the same each time.
+                        yield hashlib.sha256(workflow_id.encode()).digest()[:8], topic, workflow_id
+
+    return heapq.nsmallest(count, found())
+
+
+def _smallest(found: Iterator[Candidate], count: int) -> set[tuple[str, str]]:
+    return {(topic, workflow_id) for _, topic, workflow_id in heapq.nsmallest(count, found)}
+
+
+# --- in another process -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """What a process keeps from one share to the next."""
+
+    workflows: Workflows
+    reader: Reader
+    advance: Advance
+
+
+_workers: list[_Worker] = []
+"""This process's, in a process of the pool."""
+
+
+def _leave(_number: int, _frame: object) -> None:
+    os._exit(130)  # silently: whoever started it tells of the interrupt
+
+
+def _begin_worker(code: Code, source: Source, read: Any) -> None:
+    signal.signal(signal.SIGINT, _leave)
+    sys.stdout = sys.stderr  # answers come from the first process alone
+    workflows = code.load()
+    reader = source.open().__enter__()
+
+    def advance(count: int) -> None:
+        with read.get_lock():
+            read.value += count
+
+    _workers.append(_Worker(workflows, reader, advance))
+    # Runs are cycles, many and short-lived; what was loaded up to here stays.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _candidates_of_worker(share: Share, count: int) -> list[Candidate]:
+    (worker,) = _workers
+    return candidates(worker.workflows, worker.reader, share, count, worker.advance)
+
+
+def _check_in_worker(share: Share, chosen: Collection[tuple[str, str]] | None, removable: bool) -> Report:
+    (worker,) = _workers
+    report = check_share(worker.workflows, worker.reader, share, chosen, removable, worker.advance)
+    report.damages = list(worker.reader.damages)
+    return report

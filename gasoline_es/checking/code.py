@@ -1,0 +1,133 @@
+"""The code that histories are to replay in: the workflows of a module, named as it is imported or by its file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from gasoline_es.definitions import Workflow
+from gasoline_es.errors import GasolineError
+from gasoline_es.registry import Registry
+
+Workflows = Mapping[str, Workflow[Any, Any]]
+"""By the name that histories have."""
+
+
+class CodeRefused(Exception):
+    """There is no such code, or it cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Where the workflows are. ``names``: only these, by their names in the module or in histories; empty: all."""
+
+    module: str
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Code:
+        """Read ``MODULE`` or ``MODULE:NAME,NAME``. Raises: CodeRefused."""
+        module, colon, listed = text.rpartition(":")
+        if not colon or os.sep in listed:
+            module, listed = text, ""
+        names = tuple(name.strip() for name in listed.split(",")) if colon and module is not text else ()
+        if not module or not all(name.isidentifier() for name in names):
+            raise CodeRefused(f"{text!r} names no code: write shop.orders, shop/orders.py or shop.orders:fulfil,ship")
+        return cls(module, names)
+
+    def load(self) -> Workflows:
+        """Import the module and return its workflows. What it prints goes to standard error. Raises: CodeRefused."""
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                found = _run_file(self.module) if self._is_file else _import(self.module)
+            except CodeRefused:
+                raise
+            except Exception as error:
+                raise CodeRefused(f"{self.module} cannot be loaded: {type(error).__name__}: {error}") from error
+        return self._chosen(found)
+
+    @property
+    def _is_file(self) -> bool:
+        return self.module.endswith(".py") or os.sep in self.module
+
+    def _chosen(self, module: types.ModuleType) -> Workflows:
+        all_of_it = [found for value in vars(module).values() if (found := _workflow(value)) is not None]
+        if not all_of_it:
+            raise CodeRefused(f"there is no workflow in {self.module}: name the module where @workflow stands")
+        chosen: list[Workflow[Any, Any]] = []
+        for name in self.names:
+            found = _workflow(getattr(module, name, None)) or next((one for one in all_of_it if one.name == name), None)
+            if found is None:
+                there = ", ".join(sorted({one.name for one in all_of_it}))
+                raise CodeRefused(f"there is no workflow {name!r} in {self.module}: it has {there}")
+            chosen.append(found)
+        return by_name_of(chosen or all_of_it, self.module)
+
+
+def _workflow(value: object) -> Workflow[Any, Any] | None:
+    return cast("Workflow[Any, Any]", value) if isinstance(value, Workflow) else None
+
+
+def by_name_of(workflows: Iterable[Workflow[Any, Any]], module: str = "") -> Workflows:
+    """Return the workflows by the names their histories have. Raises: CodeRefused: two have one name, or a wrong type."""
+    try:
+        return dict(Registry(workflows))
+    except GasolineError as error:
+        choose = f"; or name one of them, as in {module}:NAME" if module and "have the name" in error.message else ""
+        raise CodeRefused(error.message + choose) from error
+
+
+def _import(dotted: str) -> types.ModuleType:
+    if not all(part.isidentifier() for part in dotted.split(".")):
+        raise CodeRefused(f"{dotted!r} is no module: write shop.orders, or the path of a file as shop/orders.py")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        return import_module(dotted)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (dotted == error.name or dotted.startswith(f"{error.name}.")):
+            raise CodeRefused(f"there is no module {dotted!r} here or among what is installed") from error
+        raise
+
+
+def _run_file(path: str) -> types.ModuleType:
+    """Run a file as a module of its name, with what lies beside it within reach. Nothing is written beside it."""
+    file = Path(path).resolve()
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise CodeRefused(f"{path} cannot be read: {error.strerror or error}") from error
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = file.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) != str(file):
+        name = f"{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"  # another module has the name
+    module = types.ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # annotations are resolved by it
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        exec(compile(source, str(file), "exec"), module.__dict__)  # noqa: S102  # it is the user's own code
+    finally:
+        sys.dont_write_bytecode = writes
+    return module
+
+
+def sources(workflows: Workflows) -> dict[str, str]:
+    """Return the source of every file in which one of the workflows stands, by file."""
+    found: dict[str, str] = {}
+    for definition in workflows.values():
+        if definition.file not in found:
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                found[definition.file] = Path(definition.file).read_text(encoding="utf-8")
+    return found
