@@ -1,1 +1,42 @@
-"""What tests of programs on this library may use: contract suites and faults below the log."""
+"""What tests of programs on this library may use. Every name loads when it is first asked for.
+
+:class:`Simulation` runs workflows over a virtual clock; :func:`crash_everywhere` runs a scenario again with a crash at each
+append. ``log_contract`` (which needs pytest) and ``faults`` are for those who write a log.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gasoline_es.testing.crashes import crash_everywhere
+    from gasoline_es.testing.fakes import Call, UnfakedActivity
+    from gasoline_es.testing.process import CrashPoint
+    from gasoline_es.testing.simulation import SimulatedWorkflow, Simulation
+    from gasoline_es.testing.stuck import Stuck
+
+__all__ = ["Call", "CrashPoint", "SimulatedWorkflow", "Simulation", "Stuck", "UnfakedActivity", "crash_everywhere"]
+
+_MODULES = {
+    "Call": "fakes",
+    "CrashPoint": "process",
+    "SimulatedWorkflow": "simulation",
+    "Simulation": "simulation",
+    "Stuck": "stuck",
+    "UnfakedActivity": "fakes",
+    "crash_everywhere": "crashes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value  # found directly from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
