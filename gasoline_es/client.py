@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import os
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -224,7 +223,7 @@ class Client:
         if key is not None:
             return workflow_id_from_key(self._node.log.namespace, name, check_caller_id("key", key))
         slot = unique_slot(name, canonical(tags)) if unique else None
-        return new_workflow_id(self._node.clock.now_us(), os.urandom(8), slot)
+        return new_workflow_id(self._node.clock.now_us(), self._node.entropy(8), slot)
 
     # --- signals ------------------------------------------------------------------------------------------------------
 
@@ -312,7 +311,7 @@ class Client:
         check_workflow_id(to)
         if caller_id is not None:
             check_caller_id("signal id", caller_id)
-        signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), os.urandom(8))
+        signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
         return SendSignal(to, signal_id, kind.__signal_name__, body, caller_id is not None)
 
     # --- asking -------------------------------------------------------------------------------------------------------

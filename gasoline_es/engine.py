@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,11 @@ class Gasoline(Client):
         await worker.run()
 
 
+def node_on(log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom) -> Node:
+    """Put an engine on an open log. It does nothing before its ``start``."""
+    return Node(log, clock, PartitionViews, entropy)
+
+
 class _Opening:
     """What ``Gasoline.open`` returns: opens on entering, closes on leaving."""
 
@@ -111,7 +117,7 @@ class _Opening:
     async def __aenter__(self) -> Gasoline:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
-        self._node = Node(log, self._clock, PartitionViews)
+        self._node = node_on(log, self._clock)
         self._node.start()
         return Gasoline(self._node)
 

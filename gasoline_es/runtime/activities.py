@@ -139,6 +139,13 @@ class ActivityRunner:
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self.stopping = False
+        self.stand_in: Callable[[Activity[Any, Any]], Activity[Any, Any]] | None = None
+        """Says what runs in an activity's place, in a test. Asked for each attempt."""
+
+    @property
+    def in_threads(self) -> list[Attempt]:
+        """The attempts that run in threads right now."""
+        return [attempt for attempt in self._attempts.values() if attempt.running and not attempt.definition.is_async]
 
     @property
     def running(self) -> int:
@@ -172,6 +179,8 @@ class ActivityRunner:
             alone=wait.alone,
         )
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
+        if self.stand_in is not None:
+            attempt.definition = self.stand_in(attempt.definition)
         if self._running < self._max:
             self._launch(attempt)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
@@ -49,6 +49,8 @@ class Driver:
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
         self.stopping = False
+        self.jitter: Callable[[], float] = random.random
+        """Spreads retries, keeps no secret: numbers in [0, 1)."""
         self._clock = clock
         self._home = node
         self._evict_after_s = evict_after_s
@@ -313,9 +315,8 @@ class Driver:
         if beat is not None:
             room -= len(beat)
         failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final, beat)
-        jitter = random.random()  # spreads retries, keeps no secret
         now_us = self._clock.now_us()
-        failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, jitter)
+        failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, self.jitter())
         partition.record(live, failed)
         self._tell(live, failed, now_us)
 
@@ -354,6 +355,12 @@ class Driver:
         """The workflow whose output it waits for knows."""
         if live.blocked_on is None and live.run is not None and not self.stopping:
             self.turn(live.partition, live)
+
+    @property
+    def next_eviction(self) -> float | None:
+        """When the first of those that wait may leave memory, on the monotonic clock."""
+        since = next(iter(self._idle.values()), None)
+        return None if since is None else since + self._evict_after_s
 
     def evict_idle(self) -> None:
         """Suspend what has waited longer than the limit; it leaves memory once that is durable."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
@@ -49,9 +50,13 @@ ENDS = (WorkflowCompleted, WorkflowFailed)
 class Node:
     """A log handle at work. Made by ``engine``; used by the client and the worker of one process."""
 
-    def __init__(self, log: Log, clock: Clock, make_views: Callable[[], Views]) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, make_views: Callable[[], Views], entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
         self.log = log
         self.clock = clock
+        self.entropy = entropy
+        """Gives so many random bytes, for ids."""
         self.topics = Topics(log.namespace)
         self.partitions: dict[int, Partition] = {}
         self.driver: Driver | None = None

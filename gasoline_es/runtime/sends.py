@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -93,7 +92,7 @@ class Sends:
         there = summary is not None and summary.incomplete
         if target is not None and not there and step.to is None:
             raise LogError("it completed since it was looked up")  # the next one is the first now
-        signal_id = new_workflow_id(self._node.clock.now_us(), os.urandom(8))
+        signal_id = new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
         received = target if there else None
         sent = ev.SignalSent(wait.location, step.version, signal_id, step.name, step.body, received)
         live.partition.record(live, sent)

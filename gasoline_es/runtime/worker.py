@@ -54,7 +54,7 @@ class Worker:
         if node.driver is not None:
             raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
         node.check()
-        self._driver = node.driver = Driver(self.registry, node.clock, self._max_concurrency, self._evict_after_s, node)
+        self._driver = node.driver = self._make_driver()
         try:
             for partition in list(node.partitions.values()):
                 node.drive(partition)
@@ -62,10 +62,7 @@ class Worker:
         except BaseException:
             self._let_go(self._driver)
             raise
-        self._tasks = [
-            node.spawn(self._take_the_rest(), "gasoline-take"),
-            node.spawn(self._evict(), "gasoline-evict"),
-        ]
+        self._tasks = self._start_chores()
         _log.info(
             "worker runs %s in %d of %d partitions",
             ", ".join(self.registry) or "nothing",
@@ -73,6 +70,14 @@ class Worker:
             node.log.partition_count,
         )
         return self
+
+    def _make_driver(self) -> Driver:
+        return Driver(self.registry, self._node.clock, self._max_concurrency, self._evict_after_s, self._node)
+
+    def _start_chores(self) -> list[asyncio.Task[None]]:
+        """Start what is done now and then for as long as the worker runs. A simulation does it at times of its own."""
+        spawn = self._node.spawn
+        return [spawn(self._take_the_rest(), "gasoline-take"), spawn(self._evict(), "gasoline-evict")]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

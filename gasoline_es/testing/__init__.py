@@ -1,23 +1,56 @@
-"""What tests of programs on this library may use: contract suites, faults below the log, the check of recorded histories.
+"""What tests of programs on this library may use. Every name loads when it is first asked for.
 
-``from gasoline_es.testing import replay_check`` loads the check when it is asked for, and nothing else does.
+:class:`Simulation` runs workflows over a virtual clock; :func:`crash_everywhere` runs a scenario again with a crash at each
+append; :func:`replay_check` drives recorded histories through today's code. ``log_contract`` (which needs pytest) and
+``faults`` are for those who write a log.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gasoline_es.testing.crashes import crash_everywhere
+    from gasoline_es.testing.fakes import Call, UnfakedActivity
+    from gasoline_es.testing.process import CrashPoint
     from gasoline_es.testing.replays import ReplayCheck, replay_check
+    from gasoline_es.testing.simulation import SimulatedWorkflow, Simulation
+    from gasoline_es.testing.stuck import Stuck
 
-__all__ = ["ReplayCheck", "replay_check"]
+__all__ = [
+    "Call",
+    "CrashPoint",
+    "ReplayCheck",
+    "SimulatedWorkflow",
+    "Simulation",
+    "Stuck",
+    "UnfakedActivity",
+    "crash_everywhere",
+    "replay_check",
+]
+
+_MODULES = {
+    "Call": "fakes",
+    "CrashPoint": "process",
+    "ReplayCheck": "replays",
+    "SimulatedWorkflow": "simulation",
+    "Simulation": "simulation",
+    "Stuck": "stuck",
+    "UnfakedActivity": "fakes",
+    "crash_everywhere": "crashes",
+    "replay_check": "replays",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"{__name__}.replays"), name)
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value  # found directly from now on
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,7 +17,7 @@ from gasoline_es.testing.replays import replay_check_or_fail
 from tests.cli.histories import Order, Story, doomed, fulfil_of, hostile, waiting
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = "gasoline_es.testing.pytest_plugin"
+PLUGIN = "gasoline_es.testing.plugin"
 
 
 def test_the_function_gives_a_report(story: Story) -> None:
