@@ -218,7 +218,8 @@ class Run:
 
     def asked(self, wait: WaitOutput) -> None:
         """Nothing more need be done for this wait: the other workflow knows of it."""
-        if not wait.asked and not wait.over:
+        # The answer may have come first, recorded and not delivered yet: then it is no wait any more.
+        if not wait.asked and self.waits.get(wait.location) is wait:
             wait.asked = True
             self.busy -= 1
 

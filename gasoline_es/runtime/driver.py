@@ -371,8 +371,8 @@ class Driver:
             del self._idle[live]
             live.idle = False
             partition = self._home.partition_of(live.id)
-            if partition is None or live.run is None or live.blocked_on is not None:
-                continue
+            if partition is None or live.run is None or live.blocked_on is not None or not live.settled:
+                continue  # it has a turn when what was decided is durable
             partition.record(live, _suspended(live.run))
             live.suspended_at = live.blocked_on = live.state.summary.seq
 

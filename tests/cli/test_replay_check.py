@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import random
 import shutil
 import sys
 from dataclasses import dataclass
@@ -12,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from gasoline_es import Gasoline
+from tests.cli.histories import Order, waiting
+from tests.cli.mixed import Go, mixed, sub
 from tests.cli.recorded import HEAD, RELEASED, Recorded, by_kind, check, dumped, record, release, rewritten
 from tests.cli.terminal import invoke, plain, run, run_on_terminal
 
@@ -433,11 +438,6 @@ def test_what_the_code_prints_does_not_get_among_the_answers(recorded: Recorded,
 
 
 async def test_it_works_beside_a_running_worker(tmp_path: Path) -> None:
-    import asyncio
-
-    from gasoline_es import Gasoline
-    from tests.cli.histories import Order, waiting
-
     (tmp_path / "code.py").write_text("from tests.cli.histories import waiting\n")
     url = f"file:{tmp_path}/log"
     async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([waiting]):
@@ -451,3 +451,18 @@ async def test_it_works_beside_a_running_worker(tmp_path: Path) -> None:
 
 def contents(folder: Path) -> dict[str, Any]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+async def test_whatever_the_engine_recorded_by_any_moment_replays_in_its_own_code(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([mixed, sub]):
+        first = random.randrange(1_000_000)
+        handles = [await gasoline.dispatch(mixed, number) for number in range(first, first + 60)]
+        for handle in handles[::3]:
+            await gasoline.signal(Go(), mixed, graceful_not_found=True)
+            await handle.get()
+        await asyncio.sleep(random.random())  # stopped anywhere
+    done = await asyncio.to_thread(invoke, "--log", url, "replay-check", "tests.cli.mixed", "--removable")
+    summary = done.objects[-1]
+    assert (done.status, summary["partly"], summary["unsure"], summary["warnings"]) == (0, 0, 0, 0), (first, done)
+    assert summary["replayed"] == summary["histories"] >= 60

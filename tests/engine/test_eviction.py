@@ -193,3 +193,41 @@ async def test_unrelated_signal_on_its_way_while_the_deadline_of_a_suspended_lis
     assert await soon(handle.output()) == "timeout"
     assert process.node.failure is None
     assert discarded(await handle.history()) == ["unrelated"]
+
+
+go = asyncio.Event()
+
+
+@activity
+async def when_told(ctx: ActivityContext, _: None) -> str:
+    await go.wait()
+    return "told"
+
+
+@workflow
+async def waits_to_be_told(ctx: WorkflowContext, _: None) -> str:
+    return await ctx.activity(when_told, None)
+
+
+async def test_workflow_whose_answer_is_on_its_way_to_the_log_is_not_suspended(world: World) -> None:
+    """design §5: a workflow leaves memory only when everything decided about it is durable."""
+    go.clear()
+    process = await world.worker(waits_to_be_told)
+    handle = await process.gasoline.dispatch(waits_to_be_told, None)
+    await process.settle()
+    partition = process.node.partition_of(handle.id)
+    assert partition is not None
+    live = partition.lives[handle.id]
+    process.log.open_gate.clear()
+    go.set()
+    while live.settled:
+        await asyncio.sleep(0)
+    signalled = asyncio.ensure_future(process.gasoline.signal(Note(text="something else"), to=handle.id))
+    while live.state.summary.seq < 3:  # it had a turn for that
+        await asyncio.sleep(0)
+    world.clock.advance(60)
+    process.driver.evict_idle()
+    process.log.open_gate.set()
+    assert await soon(handle.output()) == "told"
+    await soon(signalled)
+    assert "workflow.suspended" not in types(await handle.history())
