@@ -49,7 +49,10 @@ def fake_of(
     raises: BaseException | type[BaseException] | None,
     times: int | None,
 ) -> Fake:
-    """Make one function of what ``Simulation.fake`` was told. Raises: TypeError, ValueError: that makes no sense."""
+    """Make one function of what ``Simulation.fake`` was told.
+
+    Raises: TypeError, ValueError: that makes no sense. NotSerializable: the activity cannot return that.
+    """
     what = f"fake of {activity.name!r}"
     if fn is not None and returns is not NOTHING:
         raise TypeError(f"{what}: give a function or `returns=`, not both")
@@ -62,6 +65,9 @@ def fake_of(
         raise TypeError(f"{what}: `raises=` alone fails always; to succeed later it takes `times=` and what to return")
     if times is not None and times < 1:
         raise ValueError(f"{what}: times={times}, where at least one attempt is to fail")
+    if returns is not NOTHING:
+        # Said here, and not after five attempts. (The type checkers do not: an activity of a Receipt is one of an object.)
+        activity.output_codec.encode(returns, "returns")
 
     def stand_in(ctx: ActivityContext, given: Any) -> Any:
         # By the attempt's number, which a crash does not change, and not by counting calls, which it does.

@@ -183,6 +183,8 @@ class Simulation:
 
         ``fn``: ``def`` or ``async def``, called on the simulation's loop. ``returns``: what every attempt returns.
         ``raises``: what every attempt raises, or with ``times`` only the first so many of each step.
+
+        Raises: TypeError, ValueError: that makes no sense. NotSerializable: ``returns`` is not what the activity returns.
         """
         self._fakes.set(activity, fake_of(activity, fn, returns, raises, times))
 

@@ -46,6 +46,19 @@ def test_sub_workflows_joins_and_threads_survive_a_crash_at_every_append() -> No
     assert crash_everywhere(scenario, [order_and_deliver, deliver]) == expected
 
 
+def test_every_append_has_a_crash_before_it_and_one_after_it() -> None:
+    runs: list[Simulation] = []
+
+    def scenario(sim: Simulation) -> str:
+        runs.append(sim)
+        return sim.dispatch(fulfil, ORDER).output()
+
+    crash_everywhere(scenario, [fulfil], partitions=1)
+    events = ["workflow.dispatched fulfil", "sleep.started {1}", "workflow.suspended", "sleep.finished {1}"]
+    appends = [*events, "workflow.completed"]
+    assert [sim.crashed_at for sim in runs] == [None, *(one for append in appends for one in (append, append)), None]
+
+
 def test_a_loop_survives_crashes() -> None:
     def scenario(sim: Simulation) -> int:
         sim.fake(charge, returns=RECEIPT)

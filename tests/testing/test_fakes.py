@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gasoline_es import ActivityContext, NotRetryable, WorkflowContext, WorkflowFailed, activity, workflow
+from gasoline_es.errors import NotSerializable
 from gasoline_es.testing import Simulation, UnfakedActivity
 from tests.testing.shop import Order, Paid, Receipt, charge, deliver, fulfil, label, ship
 
@@ -83,6 +84,11 @@ def test_what_a_fake_returns_is_encoded_as_what_the_activity_returns() -> None:
         sim.fake(charge, wrong)
         with pytest.raises(WorkflowFailed, match="output"):
             paid_for(sim)
+
+
+def test_a_value_that_the_activity_cannot_return_is_refused_at_once() -> None:
+    with Simulation([fulfil]) as sim, pytest.raises(NotSerializable, match="returns"):
+        sim.fake(charge, returns="no receipt")
 
 
 def test_real_activities_are_noted_too() -> None:
