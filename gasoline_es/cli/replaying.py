@@ -259,7 +259,7 @@ def _show_cause(cause: list[Finding], style: str, output: Output) -> None:
     if first.found:
         facts.add("  code has", escape(first.found))
     if first.file:
-        facts.add("  in", escape(f"{first.file}:{first.line}"))
+        facts.add("  in", escape(f"{_from_here(first.file)}:{first.line}"))
     if not first.fix:
         facts.add("  reason", escape(first.message))
     else:
@@ -298,3 +298,11 @@ def _show_sites(report: Report, output: Output) -> None:
 
 def _may_go(site: CallSite) -> str:
     return {"call": "the call", "old_way": "the way below its version", None: "no"}[site.removable]
+
+
+def _from_here(file: str) -> str:
+    """A file as one names it here: from the current directory, if it is below that."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file

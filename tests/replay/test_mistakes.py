@@ -187,6 +187,11 @@ ASYNCIO = [
 ]
 
 
+if "cancelling" not in inspect.getsource(asyncio.Timeout.__aenter__):
+    # Python 3.11 before its fourth release or so: a timeout of None touches nothing there that could refuse it.
+    ASYNCIO.remove(next(case for case in ASYNCIO if case[0] is times_out_never))
+
+
 @pytest.mark.parametrize(("body", "found", "fix"), [pytest.param(*case, id=case[0].__name__) for case in ASYNCIO])
 def test_asyncio_in_a_body_names_what_was_called_where_and_the_verb(body: Body, found: str, fix: str) -> None:
     error = died(body)
