@@ -11,8 +11,6 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from types import CodeType
 from typing import Final, Literal
 
 from gasoline_es.checking.watch import WatchedBranch, WatchedCursor, WatchedRun
@@ -124,12 +122,8 @@ class ObservedBranch(WatchedBranch):
 
 
 def _place(step: Step) -> tuple[str, int]:
-    return ("", 0) if step.code is None else _line(step.code, step.instruction)
-
-
-@cache
-def _line(code: CodeType, instruction: int) -> tuple[str, int]:
-    return code.co_filename, Step(1, "", code, instruction).line
+    # Not remembered by the code object: two that differ in nothing but their files are equal.
+    return step.file, step.line
 
 
 # --- the calls in the source ------------------------------------------------------------------------------------------

@@ -126,3 +126,11 @@ def test_what_was_met_at_no_known_call_is_held_against_all_of_its_kind_in_the_fi
     observed = Observed()
     observed.needed["v", "a.py", 2] += 1
     assert [site.removable for site in judge_sites(known, observed)] == [None, "call"]
+
+
+def test_equal_code_in_two_files_is_told_apart(tmp_path: Path) -> None:
+    """Code objects that differ in nothing but their files are equal to Python."""
+    marked = ship((LABEL, INSERTED + LABEL))
+    first = record(tmp_path / "1", ship=marked)
+    for folder in ("one", "two"):
+        assert sites(first, release(tmp_path / folder, ship=marked)) == {"ctx.v(2)": None}
