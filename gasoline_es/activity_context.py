@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from gasoline_es.core.durations import to_datetime
-from gasoline_es.core.tags import check_tags
+from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import Codec, codec_for, encode_any, parse_json
 from gasoline_es.errors import DefinitionError, RecordTooLarge
 
@@ -97,7 +97,7 @@ class ActivityContext:
         self._beat = beat
         self._beat_s = time.monotonic()
 
-    def update_tags(self, tags: Mapping[str, str | int | float | bool], /) -> Awaitable[None]:
+    def update_tags(self, tags: Tags, /) -> Awaitable[None]:
         """Replace the workflow's tags; the change is committed together with the result, and dropped if that fails.
 
         To be awaited where the activity is ``async def``; a plain ``def`` just calls it. Raises: InvalidTags.

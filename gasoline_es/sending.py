@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from gasoline_es.branching import Branching
 from gasoline_es.core.ids import check_workflow_id
 from gasoline_es.core.steps import DispatchStep, OutputStep, SignalStep
-from gasoline_es.core.tags import canonical, check_tags
+from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.definitions import I, O, Workflow
 from gasoline_es.errors import DefinitionError, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
@@ -19,7 +18,6 @@ from gasoline_es.verbs import Step
 if TYPE_CHECKING:
     pass
 
-Tags = Mapping[str, str | int | float | bool]
 T = TypeVar("T", covariant=True)
 
 SENT_BYTES_MAX = RECORD_BYTES_MAX - 20_000

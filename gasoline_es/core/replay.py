@@ -20,7 +20,7 @@ from gasoline_es.core.guard import enter, leave
 from gasoline_es.core.location import Location
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.strand import FATAL, Strand
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit, WaitListen, WaitOutput, WaitSend, WaitSleep
+from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit, WaitListen, WaitOutput, WaitSleep
 from gasoline_es.errors import GasolineError
 
 
@@ -55,6 +55,7 @@ class Run:
         "_answered",
         "_heap",
         "_root",
+        "_undecided",
         "branch",
         "busy",
         "closed",
@@ -82,6 +83,8 @@ class Run:
         self.side_by_side = 0
         """How many joins and races are under way: while there are any, every answer waits for its turn."""
         self.waits: dict[Location, Wait] = {}
+        self._undecided: dict[Location, WaitSleep | WaitListen] = {}
+        """Those of them that a turn itself may answer: it must not go through every activity of a large join."""
         self.busy = 0
         """How many of the waits somebody works on: activities, sends, outputs that were not asked for yet."""
         self.retrying: dict[Location, WaitActivity] = {}
@@ -154,15 +157,20 @@ class Run:
         seq = wait.asker.branch.answered(wait)
         if seq is not None:
             self._forget(wait)
-            heapq.heappush(self._answered, (seq, id(wait), wait))
+            self._queue(seq, wait)
         elif isinstance(wait, WaitActivity):
             self.fresh.append(wait)
 
     def _forget(self, wait: Wait) -> None:
         del self.waits[wait.location]
-        if isinstance(wait, WaitActivity | WaitSend) or (isinstance(wait, WaitOutput) and not wait.asked):
+        if isinstance(wait, WaitSleep | WaitListen):
+            del self._undecided[wait.location]
+        elif not (isinstance(wait, WaitOutput) and wait.asked):
             self.busy -= 1
             self.retrying.pop(wait.location, None)
+
+    def _queue(self, seq: int, wait: Wait | WaitCommit) -> None:
+        heapq.heappush(self._answered, (seq, id(wait), wait))
 
     def _deliver(self, wait: Wait | WaitCommit) -> None:
         value, error = None, None
@@ -174,9 +182,8 @@ class Run:
         wait.asker.answered(value, error)
 
     def _decide(self) -> None:
-        for wait in self.waits.values():
-            if isinstance(wait, WaitSleep | WaitListen):
-                wait.asker.branch.decide(wait, self.now_us)
+        for wait in self._undecided.values():
+            wait.asker.branch.decide(wait, self.now_us)
 
     def close(self) -> None:
         """Take the bodies out of memory. Steps in their ``finally`` blocks are refused; what they return is dropped."""
@@ -186,6 +193,7 @@ class Run:
         self.state.news = None
         self.given_up += [wait for wait in self.waits.values() if isinstance(wait, WaitActivity)]
         self.waits.clear()
+        self._undecided.clear()
         self._root.drop()
 
     # --- what strands and nodes ask of it -----------------------------------------------------------------------------
@@ -202,19 +210,20 @@ class Run:
         """Wait for the answer of a step that was placed."""
         seq = wait.asker.branch.answered(wait)
         if seq is not None:
-            heapq.heappush(self._answered, (seq, id(wait), wait))
+            self._queue(seq, wait)
             return
         if isinstance(wait, WaitActivity):
             wait.alone = self.side_by_side == 0
-            self.busy += 1
-        elif isinstance(wait, WaitSend | WaitOutput):
+        if isinstance(wait, WaitSleep | WaitListen):
+            self._undecided[wait.location] = wait
+        else:
             self.busy += 1
         self.waits[wait.location] = wait
         self.fresh.append(wait)
 
     def wait_for_commit(self, wait: WaitCommit) -> None:
         """Wait until a commit is durable."""
-        heapq.heappush(self._answered, (wait.seq, id(wait), wait))
+        self._queue(wait.seq, wait)
 
     def asked(self, wait: WaitOutput) -> None:
         """Nothing more need be done for this wait: the other workflow knows of it."""

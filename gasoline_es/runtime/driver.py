@@ -207,8 +207,7 @@ class Driver:
                     if wait.deadline_us is not None:
                         self.timers.arm(live.id, wait.deadline_us)
                 case WaitSend() | WaitOutput():
-                    if not wait.over:
-                        self.sends.start(live, wait)
+                    self.sends.start(live, wait)
                 case _:
                     assert_never(wait)
         for wait in list(run.retrying.values()):

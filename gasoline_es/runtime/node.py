@@ -21,13 +21,13 @@ from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
-from gasoline_es.log.port import RECORD_BYTES_MAX, Appended, Log, NewRecord, Outcome, Ownership, Section
+from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
+from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -279,8 +279,7 @@ class Node:
         """Put a request into a partition's inbox; durable on return. Raises: LogError."""
         self.check()
         value = encode_request(request)
-        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-            raise too_large(f"the {request.command.TYPE} request", len(value))
+        require_fit(f"the {request.command.TYPE} request", value)
         record = NewRecord(self.topics.inbox, index, key, value, self.clock.now_us())
         await self._outbox.send(record)
 

@@ -162,8 +162,7 @@ class Partition:
         seq = summary.seq + 1
         now_us = self._clock.now_us()
         value = live.envelope.encode(seq, now_us, data)
-        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-            raise too_large(data.TYPE, len(value))
+        require_fit(data.TYPE, value)
         state.apply(seq, now_us, data, summary.ray_id, self._worker)
         batch = self._open
         batch.records.append(NewRecord(self._topics.events, self.index, f"{summary.id}/{seq}", value, now_us))
@@ -180,9 +179,7 @@ class Partition:
 
     def require_room(self, live: Live, data: ev.EventData) -> None:
         """Raises: RecordTooLarge: the fact could not be recorded."""
-        size = len(live.envelope.encode(live.state.summary.seq + 1, self._clock.now_us(), data))
-        if size > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-            raise too_large(data.TYPE, size)
+        require_fit(data.TYPE, live.envelope.encode(live.state.summary.seq + 1, self._clock.now_us(), data))
 
     def undo(self, live: Live, seq: int) -> None:
         """Take back a workflow's events after ``seq``: the last decisions of this partition, and steps of the body only."""
@@ -254,8 +251,7 @@ class Partition:
             self.decide(command)
             return
         value = encode_request(Request("", "", command))
-        if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-            raise too_large(f"the {command.TYPE} request", len(value))
+        require_fit(f"the {command.TYPE} request", value)
         record = NewRecord(self._topics.inbox, index, command.workflow_id, value, self._clock.now_us())
         self._open.records.append(record)
         self._open.told.add(index)
@@ -471,6 +467,12 @@ def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -
 
 def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:
     return log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
+
+
+def require_fit(what: str, value: bytes) -> None:
+    """Refuse what a record cannot hold. Raises: RecordTooLarge."""
+    if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
+        raise too_large(what, len(value))
 
 
 def too_large(what: str, size: int) -> RecordTooLarge:
