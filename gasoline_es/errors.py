@@ -2,12 +2,12 @@
 
 Each error carries its fields, says whether trying the same thing again can help (``retryable``), and its message names
 what happened, where, and what to do. Waiting and eviction are not errors and never appear here (semantics.md §4); the one
-thing ever thrown into a workflow's body is a cancel, which derives from ``BaseException`` (:class:`WorkflowCancelled`).
+thing ever thrown into a workflow's body is a cancel, which derives from ``BaseException`` (:class:`Cancelled`).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class GasolineError(Exception):
@@ -109,8 +109,23 @@ class NoOwner(GasolineError):
     retryable = True
 
 
-class WorkflowCancelled(BaseException):
-    """Thrown into a body whose workflow was cancelled. Users cannot make one."""
+class WorkflowCancelled(GasolineError):
+    """The workflow was cancelled: it has no output, and never will have. Fields: ``workflow_id``, ``workflow``."""
+
+
+class Cancelled(BaseException):
+    """Thrown into the body of a workflow that was cancelled, where it waits. Made by the engine only.
+
+    Let it pass, or clean up and raise it again: whatever the body does now, its workflow ends as cancelled.
+    """
+
+    def __new__(cls, *args: Any) -> Self:
+        raise TypeError("Cancelled is made by the engine; to cancel a workflow, call `handle.cancel()`")
+
+    @classmethod
+    def _made(cls) -> Self:
+        """Make one. For the engine."""
+        return BaseException.__new__(cls)
 
 
 class NotRetryable(Exception):

@@ -11,7 +11,7 @@ exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -101,15 +101,49 @@ def _completed(e: ev.WorkflowCompleted) -> dict[str, Any]:
 
 
 def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
-    return {"error": _error(e.error), "final": e.final}
+    data: dict[str, Any] = {"error": _error(e.error), "final": e.final}
+    if e.failures:
+        data["failures"] = _places(e.failures)
+    return data
+
+
+def _recovered(e: ev.WorkflowRecovered) -> dict[str, Any]:
+    return {"by": e.by, "locations": _places(e.locations)}
+
+
+def _cancelled(e: ev.WorkflowCancelled) -> dict[str, Any]:
+    data: dict[str, Any] = {"state": _raw(e.state)}
+    if e.error is not None:
+        data["error"] = _error(e.error)
+    return data
+
+
+def _rerun(e: ev.WorkflowRerun) -> dict[str, Any]:
+    return {
+        "by": e.by,
+        "from": format_location(e.start),
+        "generation": e.generation,
+        "superseded": e.superseded,
+        "beside": _places(e.beside),
+        "tags": dict(e.tags),
+        "returned": e.returned,
+    }
+
+
+def _places(locations: Iterable[Location]) -> list[str]:
+    return [format_location(location) for location in locations]
 
 
 def _tagged(e: ev.WorkflowTagsUpdated) -> dict[str, Any]:
     return {"tags": dict(e.tags)}
 
 
-def _woken(e: ev.WorkflowWoken) -> dict[str, Any]:
+def _by(e: ev.WorkflowWoken | ev.WorkflowCancelRequested) -> dict[str, Any]:
     return {"by": e.by}
+
+
+def _activity_started(e: ev.ActivityStarted) -> dict[str, Any]:
+    return {"location": format_location(e.location), "version": e.version, "name": e.name, "attempt": e.attempt}
 
 
 def _activity_completed(head: str, e: ev.ActivityCompleted) -> bytes:
@@ -171,7 +205,7 @@ def _sleep_finished(e: ev.SleepFinished) -> dict[str, Any]:
     return {"location": format_location(e.location), "outcome": e.outcome}
 
 
-def _of_kind(e: ev.StepRemoved | ev.StepPlaced | ev.BranchOpened) -> dict[str, Any]:
+def _of_kind(e: ev.StepRemoved | ev.StepPlaced | ev.StepInterrupted | ev.BranchOpened) -> dict[str, Any]:
     data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
     if e.name is not None:
         data["name"] = e.name
@@ -236,7 +270,17 @@ def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
     }
     if e.output is not None:
         data["output"] = _raw(e.output)
+    if e.handlers:
+        data["handlers"] = [{"name": one.name, "input": _raw(one.input), "seq": one.seq} for one in e.handlers]
     return data
+
+
+def _checkpoint(e: ev.CheckpointReached) -> dict[str, Any]:
+    return {"location": format_location(e.location), "version": e.version}
+
+
+def _rollback(e: ev.RollbackStarted) -> dict[str, Any]:
+    return {"location": format_location(e.location), "version": e.version, "error": _error(e.error)}
 
 
 _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -244,8 +288,13 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.WorkflowSuspended: _suspended,
     ev.WorkflowCompleted: _completed,
     ev.WorkflowFailed: _failed,
-    ev.WorkflowWoken: _woken,
+    ev.WorkflowWoken: _by,
+    ev.WorkflowRecovered: _recovered,
+    ev.WorkflowCancelRequested: _by,
+    ev.WorkflowCancelled: _cancelled,
+    ev.WorkflowRerun: _rerun,
     ev.WorkflowTagsUpdated: _tagged,
+    ev.ActivityStarted: _activity_started,
     ev.ActivityFailed: _activity_failed,
     ev.SignalReceived: _received,
     ev.SignalDiscarded: _discarded,
@@ -254,10 +303,13 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ev.SleepFinished: _sleep_finished,
     ev.StepRemoved: _of_kind,
     ev.StepPlaced: _of_kind,
+    ev.StepInterrupted: _of_kind,
     ev.VersionChecked: _checked,
     ev.BranchOpened: _of_kind,
     ev.RaceDecided: _decided,
     ev.LoopCommitted: _loop,
+    ev.CheckpointReached: _checkpoint,
+    ev.RollbackStarted: _rollback,
     ev.SignalSent: _sent,
     ev.WorkflowSpawned: _spawned,
     ev.OutputReceived: _output,
@@ -348,16 +400,53 @@ def _read_sent(d: Data) -> ev.EventData:
 
 def _read_loop(d: Data) -> ev.EventData:
     output = to_json(d["output"]) if "output" in d else None
-    return ev.LoopCommitted(parse_location(d["location"]), d["version"], d["iteration"], to_json(d["state"]), output)
+    handlers = tuple(
+        ev.RollbackHandler(one["name"], to_json(one["input"]), one["seq"]) for one in d.get("handlers", ())
+    )
+    at = parse_location(d["location"])
+    return ev.LoopCommitted(at, d["version"], d["iteration"], to_json(d["state"]), output, handlers)
+
+
+def _read_rollback(d: Data) -> ev.EventData:
+    return ev.RollbackStarted(parse_location(d["location"]), d["version"], _read_error(d["error"]))
+
+
+def _read_cancelled(d: Data) -> ev.EventData:
+    return ev.WorkflowCancelled(to_json(d["state"]), _read_error(d["error"]) if "error" in d else None)
+
+
+def _read_rerun(d: Data) -> ev.EventData:
+    return ev.WorkflowRerun(
+        by=d["by"],
+        start=parse_location(d["from"]),
+        generation=d["generation"],
+        superseded=tuple((first, last) for first, last in d["superseded"]),
+        beside=_read_places(d["beside"]),
+        tags=d["tags"],
+        returned=tuple((signal_id, name) for signal_id, name in d["returned"]),
+    )
+
+
+def _read_places(texts: Iterable[str]) -> tuple[Location, ...]:
+    return tuple(map(parse_location, texts))
 
 
 _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "workflow.dispatched": _read_dispatched,
     "workflow.suspended": _read_suspended,
     "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
-    "workflow.failed": lambda d: ev.WorkflowFailed(_read_error(d["error"]), d["final"]),
+    "workflow.failed": lambda d: ev.WorkflowFailed(
+        _read_error(d["error"]), d["final"], _read_places(d.get("failures", ()))
+    ),
     "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
+    "workflow.recovered": lambda d: ev.WorkflowRecovered(d["by"], _read_places(d["locations"])),
+    "workflow.cancel_requested": lambda d: ev.WorkflowCancelRequested(d["by"]),
+    "workflow.cancelled": _read_cancelled,
+    "workflow.rerun": _read_rerun,
     "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
+    "activity.started": lambda d: ev.ActivityStarted(
+        parse_location(d["location"]), d["version"], d["name"], d["attempt"]
+    ),
     "activity.completed": _read_activity_completed,
     "activity.failed": _read_activity_failed,
     "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
@@ -367,9 +456,14 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
     "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
     "step.placed": lambda d: ev.StepPlaced(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "step.interrupted": lambda d: ev.StepInterrupted(
+        parse_location(d["location"]), d["version"], d["kind"], d.get("name")
+    ),
     "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
     "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
     "loop.committed": _read_loop,
+    "checkpoint.reached": lambda d: ev.CheckpointReached(parse_location(d["location"]), d["version"]),
+    "rollback.started": _read_rollback,
     "signal.sent": _read_sent,
     "workflow.spawned": _read_spawned,
     "output.received": _read_output,

@@ -97,11 +97,15 @@ class WorkflowCompleted:
 
 @fact
 class WorkflowFailed:
-    """The workflow is dead: nothing will wake it but an operator (semantics.md §7)."""
+    """The workflow is dead: nothing will wake it but an operator (semantics.md §7).
+
+    ``failures``: where the activities are whose final failures left the body, uncaught: what ``recover`` clears.
+    """
 
     TYPE: ClassVar[str] = "workflow.failed"
     error: ErrorInfo
     final: bool = False
+    failures: tuple[Location, ...] = ()
 
 
 @fact
@@ -113,6 +117,51 @@ class WorkflowWoken:
 
 
 @fact
+class WorkflowRecovered:
+    """Somebody cleared the final failures at these locations, and asked for it to run again: attempts count from 1 there."""
+
+    TYPE: ClassVar[str] = "workflow.recovered"
+    by: str
+    locations: tuple[Location, ...]
+
+
+@fact
+class WorkflowCancelRequested:
+    """From here on it can only end as cancelled: its body is thrown a cancel where it waits, and may clean up."""
+
+    TYPE: ClassVar[str] = "workflow.cancel_requested"
+    by: str
+
+
+@fact
+class WorkflowCancelled:
+    """It is over, for good. ``error``: what left the body while it cleaned up, if anything did."""
+
+    TYPE: ClassVar[str] = "workflow.cancelled"
+    state: bytes
+    error: ErrorInfo | None = None
+
+
+@fact
+class WorkflowRerun:
+    """It starts over from the step at ``start``, with the code of today.
+
+    ``generation`` counts from 1. ``superseded``: the events that hold no more, as pairs of the first and last ``seq`` of
+    each run of them. ``beside``: branches of joins that stay, although they stand behind ``start``. ``tags`` are its tags
+    from here on; ``returned`` the signals (id, name) that are queued again, oldest first.
+    """
+
+    TYPE: ClassVar[str] = "workflow.rerun"
+    by: str
+    start: Location
+    generation: int
+    superseded: tuple[tuple[int, int], ...]
+    beside: tuple[Location, ...]
+    tags: Mapping[str, str]
+    returned: tuple[tuple[str, str], ...] = ()
+
+
+@fact
 class WorkflowTagsUpdated:
     """Its tags are these from now on: an activity said so, in the append of its result."""
 
@@ -121,6 +170,17 @@ class WorkflowTagsUpdated:
 
 
 # --- activities -------------------------------------------------------------------------------------------------------
+
+
+@fact
+class ActivityStarted:
+    """An attempt starts that may have taken its process down before: only such ones are recorded at their start."""
+
+    TYPE: ClassVar[str] = "activity.started"
+    location: Location
+    version: int
+    name: str
+    attempt: int
 
 
 @fact
@@ -240,6 +300,17 @@ class StepPlaced:
     name: str | None = None
 
 
+@fact
+class StepInterrupted:
+    """A cancel was thrown into the body at this step, in place of an answer. ``name``: an activity's or a workflow's."""
+
+    TYPE: ClassVar[str] = "step.interrupted"
+    location: Location
+    version: int
+    kind: str
+    name: str | None = None
+
+
 # --- other workflows --------------------------------------------------------------------------------------------------
 
 
@@ -320,8 +391,20 @@ class RaceDecided:
 
 
 @fact
+class RollbackHandler:
+    """An activity that undoes something, with its input. ``seq``: of the last event its branch had seen when it was given."""
+
+    name: str
+    input: bytes
+    seq: int
+
+
+@fact
 class LoopCommitted:
-    """Iterations up to this one are over and forgotten by replay; 0 is the loop's start. ``output``: it is over."""
+    """Iterations up to this one are over and forgotten by replay; 0 is the loop's start. ``output``: it is over.
+
+    ``handlers``: what the forgotten iterations gave to be rolled back, oldest first.
+    """
 
     TYPE: ClassVar[str] = "loop.committed"
     location: Location
@@ -329,6 +412,26 @@ class LoopCommitted:
     iteration: int
     state: bytes
     output: bytes | None = None
+    handlers: tuple[RollbackHandler, ...] = ()
+
+
+@fact
+class CheckpointReached:
+    """What is given to be rolled back from here on is undone if the workflow fails; what was given before stays."""
+
+    TYPE: ClassVar[str] = "checkpoint.reached"
+    location: Location
+    version: int
+
+
+@fact
+class RollbackStarted:
+    """An error left the body. What was given to be rolled back is undone on the branch below ``location``."""
+
+    TYPE: ClassVar[str] = "rollback.started"
+    location: Location
+    version: int
+    error: ErrorInfo
 
 
 @fact
@@ -356,7 +459,12 @@ EventData = (
     | WorkflowCompleted
     | WorkflowFailed
     | WorkflowWoken
+    | WorkflowRecovered
+    | WorkflowCancelRequested
+    | WorkflowCancelled
+    | WorkflowRerun
     | WorkflowTagsUpdated
+    | ActivityStarted
     | ActivityCompleted
     | ActivityFailed
     | SignalReceived
@@ -366,10 +474,13 @@ EventData = (
     | SleepFinished
     | StepRemoved
     | StepPlaced
+    | StepInterrupted
     | VersionChecked
     | BranchOpened
     | RaceDecided
     | LoopCommitted
+    | CheckpointReached
+    | RollbackStarted
     | SignalSent
     | WorkflowSpawned
     | OutputReceived
@@ -377,17 +488,21 @@ EventData = (
     | Unreadable
 )
 LocatedData = (
-    ActivityCompleted
+    ActivityStarted
+    | ActivityCompleted
     | ActivityFailed
     | SignalConsumed
     | SleepStarted
     | SleepFinished
     | StepRemoved
     | StepPlaced
+    | StepInterrupted
     | VersionChecked
     | BranchOpened
     | RaceDecided
     | LoopCommitted
+    | CheckpointReached
+    | RollbackStarted
     | SignalSent
     | WorkflowSpawned
     | OutputReceived

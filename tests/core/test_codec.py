@@ -38,6 +38,8 @@ coordinates = st.lists(st.integers(0, 10**17), min_size=1, max_size=4).map(tuple
 locations = st.lists(coordinates, min_size=1, max_size=4).map(tuple)
 errors = st.builds(ev.ErrorInfo, text, text, text, st.none() | payloads)
 ids = st.lists(text, max_size=4).map(tuple)
+places = st.lists(locations, max_size=3).map(tuple)
+handlers = st.lists(st.builds(ev.RollbackHandler, names, payloads, counts), max_size=3).map(tuple)
 
 STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ev.WorkflowDispatched: st.builds(
@@ -54,9 +56,23 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans(), ids
     ),
     ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
-    ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans()),
+    ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans(), places),
+    ev.WorkflowRecovered: st.builds(ev.WorkflowRecovered, text, places),
+    ev.WorkflowCancelRequested: st.builds(ev.WorkflowCancelRequested, text),
+    ev.WorkflowCancelled: st.builds(ev.WorkflowCancelled, payloads, st.none() | errors),
+    ev.WorkflowRerun: st.builds(
+        ev.WorkflowRerun,
+        text,
+        locations,
+        counts,
+        st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+        places,
+        st.dictionaries(text, text, max_size=4),
+        st.lists(st.tuples(text, names), max_size=3).map(tuple),
+    ),
     ev.WorkflowTagsUpdated: st.builds(ev.WorkflowTagsUpdated, st.dictionaries(text, text, max_size=4)),
     ev.WorkflowWoken: st.builds(ev.WorkflowWoken, text),
+    ev.ActivityStarted: st.builds(ev.ActivityStarted, locations, counts, names, counts),
     ev.ActivityCompleted: st.builds(
         ev.ActivityCompleted, locations, counts, names, counts, times, payloads, payloads, st.none() | payloads
     ),
@@ -83,6 +99,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     ev.StepRemoved: st.builds(ev.StepRemoved, locations, counts, names, st.none() | names),
     ev.StepPlaced: st.builds(ev.StepPlaced, locations, counts, names, st.none() | names),
+    ev.StepInterrupted: st.builds(ev.StepInterrupted, locations, counts, names, st.none() | names),
     ev.VersionChecked: st.builds(ev.VersionChecked, locations, counts, counts),
     ev.BranchOpened: st.builds(
         ev.BranchOpened, locations, counts, st.sampled_from(["closure", "run", "race"]), st.none() | names
@@ -103,7 +120,9 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.OutputReceived, locations, counts, text, names, st.none() | payloads, st.none() | errors
     ),
     ev.WaiterAdded: st.builds(ev.WaiterAdded, text, locations, counts),
-    ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads),
+    ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads, handlers),
+    ev.CheckpointReached: st.builds(ev.CheckpointReached, locations, counts),
+    ev.RollbackStarted: st.builds(ev.RollbackStarted, locations, counts, errors),
 }
 every_event = st.one_of(*STRATEGIES.values())
 

@@ -75,9 +75,7 @@ def test_error_of_a_reply_comes_back_with_its_type_and_fields(error: GasolineErr
     assert reply.error.fields == error.fields
 
 
-@pytest.mark.parametrize(
-    "kind", ["NoSuchError", "ClassVar", "annotations", "_rebuild", "WorkflowCancelled", "NotRetryable"]
-)
+@pytest.mark.parametrize("kind", ["NoSuchError", "ClassVar", "annotations", "_rebuild", "Cancelled", "NotRetryable"])
 def test_error_of_an_unknown_type_is_an_error_of_ours(kind: str) -> None:
     line = json.loads(encode_reply("r", Reply(error=GasolineError("it says"))))
     line["error"]["type"] = kind

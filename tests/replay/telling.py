@@ -34,8 +34,19 @@ def _event(data: ev.EventData) -> str:
             return f"dead: {short(data.error)}"
         case ev.WorkflowWoken():
             return f"woken by {data.by}"
+        case ev.WorkflowRecovered():
+            return f"recovered by {data.by} {', '.join(map(format_location, data.locations))}"
+        case ev.WorkflowCancelRequested():
+            return f"cancel by {data.by}"
+        case ev.WorkflowCancelled():
+            return f"cancelled{'' if data.error is None else f': {short(data.error)}'}"
+        case ev.WorkflowRerun():
+            spans = ", ".join(f"{first}-{last}" for first, last in data.superseded)
+            return f"rerun {data.generation} by {data.by} from {format_location(data.start)} without {spans}"
         case ev.WorkflowTagsUpdated():
             return f"tags {dict(data.tags)}"
+        case ev.ActivityStarted():
+            return f"{_at(data)} activity {data.name} attempt {data.attempt} starts"
         case ev.ActivityCompleted():
             return f"{_at(data)} activity {data.name}({data.input.decode()}) -> {data.output.decode()}"
         case ev.ActivityFailed():
@@ -56,6 +67,8 @@ def _event(data: ev.EventData) -> str:
             return f"{_at(data)} removed {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.StepPlaced():
             return f"{_at(data)} placed {data.kind}{'' if data.name is None else f' {data.name}'}"
+        case ev.StepInterrupted():
+            return f"{_at(data)} interrupted {data.kind}{'' if data.name is None else f' {data.name}'}"
         case ev.VersionChecked():
             return f"{_at(data)} version {data.value}"
         case ev.SignalSent():
@@ -75,6 +88,10 @@ def _event(data: ev.EventData) -> str:
         case ev.LoopCommitted():
             over = "" if data.output is None else f" over -> {data.output.decode()}"
             return f"{_at(data)} loop after {data.iteration}: {data.state.decode()}{over}"
+        case ev.CheckpointReached():
+            return f"{_at(data)} checkpoint"
+        case ev.RollbackStarted():
+            return f"{_at(data)} rollback: {short(data.error)}"
         case ev.Unreadable():
             return f"unreadable {data.type}"
         case _:
