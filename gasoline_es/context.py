@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, cast
 from uuid import UUID
 
 from gasoline_es.core.durations import deadline_us, duration_us
-from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckVersionStep, RemovedStep, SleepStep
+from gasoline_es.core.steps import (
+    ActivityPlan,
+    ActivityStep,
+    CheckpointStep,
+    CheckVersionStep,
+    RemovedStep,
+    SleepStep,
+)
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
@@ -26,12 +33,23 @@ from gasoline_es.verbs import RunPort, Step
 __all__ = ["RemovedKind", "RunPort", "Step", "WorkflowContext"]
 
 RemovedKind: TypeAlias = Literal[
-    "activity", "signal", "message", "listen", "loop", "sleep", "dispatch", "output", "run", "join", "race"
+    "activity",
+    "signal",
+    "message",
+    "listen",
+    "loop",
+    "sleep",
+    "dispatch",
+    "output",
+    "run",
+    "join",
+    "race",
+    "checkpoint",
 ]
 
 _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
-_UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race"})
+_UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
 
 _IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
 _ELSEWHERE: Final = {
@@ -148,6 +166,33 @@ class WorkflowContext(Sending):
             )
         )
 
+    # --- undoing what was done, if the workflow fails (semantics.md §12) ------------------------------------------------
+
+    def checkpoint(self) -> Step[None]:
+        """Say that what is given to ``on_rollback`` from here on is to be undone if the workflow fails; what was before stays.
+
+        Not in a join, race or catch, nor on a branch that goes on beside others: that ends the run with StepMisused.
+        """
+        frame = frame_at(1)
+        return self._made(CheckpointStep(self._version, "checkpoint", frame.f_code, frame.f_lasti))
+
+    def on_rollback(self, definition: Activity[I, Any], input: I, /) -> None:
+        """Have this activity run if an error leaves the workflow's body: one after the other, the newest first.
+
+        Nothing is recorded by the call itself, and there is nothing to await; a replay makes it again. The activities are
+        recorded as they run, on a branch of their own; one that fails for good keeps none of the others from running.
+        They do not run when the workflow is cancelled, or when its code and its history diverge.
+
+        Raises, recording nothing: NotSerializable; RecordTooLarge; and, which ends the run, StepMisused: there was no
+        ``checkpoint`` before; DefinitionError for anything but an activity.
+        """
+        if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._refused(_no_activity(definition, "on_rollback"))
+        encoded = definition.input_codec.encode(input, definition.parameter)
+        if len(encoded) > INPUT_BYTES_MAX:
+            raise _input_too_large(definition, len(encoded))
+        self._run.give_handler(definition.plan, encoded)
+
     # --- changing the code of running workflows (semantics.md §3) -----------------------------------------------------
 
     def v(self, n: int, /) -> Self:
@@ -228,22 +273,23 @@ def _input_too_large(definition: Activity[Any, Any], size: int) -> RecordTooLarg
     )
 
 
-def _no_activity(given: Any) -> DefinitionError:
+def _no_activity(given: Any, verb: str = "activity") -> DefinitionError:
+    wait = "await " if verb == "activity" else ""
     written = getattr(given, "__name__", None) or "charge"
     if isinstance(given, Workflow):
         return DefinitionError(
-            f"ctx.activity was given {given.what}; it runs activities only. Move the side effect into a function "
+            f"ctx.{verb} was given {given.what}; it runs activities only. Move the side effect into a function "
             "decorated with @activity, and give that."
         )
     if callable(given):
         return DefinitionError(
-            f"ctx.activity was given the plain function {written}, which has no name in the history and no retries. "
-            f"Decorate it with @activity and write `await ctx.activity({written}, …)` (not `{written}.fn`, not "
+            f"ctx.{verb} was given the plain function {written}, which has no name in the history and no retries. "
+            f"Decorate it with @activity and write `{wait}ctx.{verb}({written}, …)` (not `{written}.fn`, not "
             f"`{written}(…)`)."
         )
     return DefinitionError(
-        f"ctx.activity was given {given!r}, which is no activity. Give the decorated function, then its input: "
-        "`await ctx.activity(charge, order)`."
+        f"ctx.{verb} was given {given!r}, which is no activity. Give the decorated function, then its input: "
+        f"`{wait}ctx.{verb}(charge, order)`."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.errors import DefinitionError
@@ -49,6 +49,22 @@ class Registry(Mapping[str, Workflow[Any, Any]]):
             if known.origin != activity.origin:
                 raise _name_used_twice(known, activity)
             self._activities[activity.name] = activity
+
+    def activity(self, name: str) -> Activity[Any, Any] | None:
+        """Find an activity by name: one that was met, or that stands in the module of a workflow.
+
+        For what is to be undone of steps that replay has forgotten: their code is not run again, and names none.
+        """
+        known = self._activities.get(name)
+        if known is not None:
+            return known
+        for workflow in self._workflows.values():
+            for value in list(workflow.fn.__globals__.values()):
+                found = cast("Activity[Any, Any] | None", value if isinstance(value, Activity) else None)
+                if found is not None and found.name == name:
+                    self.meet(found)
+                    return found
+        return None
 
     def _add(self, workflow: Workflow[Any, Any]) -> None:
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users

@@ -47,6 +47,10 @@ class RunPort(Protocol):
 
     def uuid(self) -> UUID: ...
 
+    def give_handler(self, plan: steps.ActivityPlan, input: bytes) -> None:
+        """Note an activity that undoes something, if the workflow fails. Raises: StepMisused, which ends the run."""
+        ...
+
     def refuse(self, error: Exception) -> None:
         """End the run with this error, even if the body catches it: the code cannot be right."""
         ...

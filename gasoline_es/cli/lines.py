@@ -80,6 +80,12 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _placed_only(first, events, signals, full)
         case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
             return _other(first, event, full)
+        case ev.CheckpointReached():
+            return Line(f"checkpoint{_version(first.version)}", _at(event), rest_style=FAINT)
+        case ev.RollbackStarted():
+            line = Line(f"rollback{_version(first.version)}", _at(event), title_style=BAD, rest_style=FAINT)
+            line.below.append(Line("error:", render.error(first.error, full=full), title_style=BAD))
+            return line
         case ev.StepRemoved():
             named = f" {escape(first.name)}" if first.name is not None else ""
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"

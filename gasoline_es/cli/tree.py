@@ -52,7 +52,9 @@ class Step:
     @property
     def branches(self) -> bool:
         """Whether what goes on here goes on in the steps below."""
-        return not self.events or isinstance(self.events[0].data, ev.BranchOpened | ev.LoopCommitted)
+        return not self.events or isinstance(
+            self.events[0].data, ev.BranchOpened | ev.LoopCommitted | ev.RollbackStarted
+        )
 
     @property
     def open(self) -> bool:

@@ -18,10 +18,12 @@ from gasoline_es.core.history import (
     TIMED_LISTEN,
     ActivityEntry,
     BranchEntry,
+    CheckpointEntry,
     Entry,
     LoopEntry,
     OutputEntry,
     PlacedEntry,
+    RollbackEntry,
     SentEntry,
     Signal,
     SignalsEntry,
@@ -30,15 +32,18 @@ from gasoline_es.core.history import (
     VersionEntry,
 )
 from gasoline_es.core.location import Location, format_location
+from gasoline_es.core.rollback import Handlers
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import (
     ActivityStep,
+    CheckpointStep,
     CheckVersionStep,
     DispatchStep,
     ListenStep,
     LoopStep,
     OutputStep,
     RemovedStep,
+    RollbackStep,
     SignalStep,
     SleepStep,
     Step,
@@ -337,6 +342,24 @@ class Branch:
         self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.value - step.context_version + 1
 
+    def checkpoint(self, step: CheckpointStep) -> None:
+        """Pass a checkpoint. Raises: HistoryDiverged."""
+        location, entry = self.cursor.place(step, "checkpoint", None)
+        if entry is None:
+            self._record(ev.CheckpointReached(location, step.version))
+            entry = self._state.history.at(location)
+        assert isinstance(entry, CheckpointEntry)
+        self.clock_us, self.seq = entry.time_us, entry.seq
+
+    def open_rollback(self, step: RollbackStep, error: ev.ErrorInfo) -> RollbackEntry:
+        """Place the branch on which the workflow is rolled back. Raises: HistoryDiverged: the body had more to do, once."""
+        location, entry = self.cursor.place(step, "rollback", None)
+        if entry is None:
+            self._record(ev.RollbackStarted(location, step.version, error))
+            entry = self._state.history.at(location)
+        assert isinstance(entry, RollbackEntry)
+        return entry
+
     def open(self, step: Step, kind: ev.BranchKind, name: str | None = None) -> BranchEntry:
         """Place a closure, an inline workflow or a race; record that it is there. Raises: HistoryDiverged."""
         location, entry = self.cursor.place(step, kind, name)
@@ -369,9 +392,10 @@ class Branch:
         assert isinstance(entry, LoopEntry)
         return entry
 
-    def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None) -> int:
+    def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None, handlers: Handlers) -> int:
         """Record how far a loop has come; return the event's ``seq``."""
-        self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output))
+        checkpoint, given = handlers.below(entry.location)
+        self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output, given, checkpoint))
         self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.seq
 

@@ -272,6 +272,8 @@ def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
         data["output"] = _raw(e.output)
     if e.handlers:
         data["handlers"] = [{"name": one.name, "input": _raw(one.input), "seq": one.seq} for one in e.handlers]
+    if e.checkpoint:
+        data["checkpoint"] = True
     return data
 
 
@@ -404,7 +406,8 @@ def _read_loop(d: Data) -> ev.EventData:
         ev.RollbackHandler(one["name"], to_json(one["input"]), one["seq"]) for one in d.get("handlers", ())
     )
     at = parse_location(d["location"])
-    return ev.LoopCommitted(at, d["version"], d["iteration"], to_json(d["state"]), output, handlers)
+    state, checkpoint = to_json(d["state"]), d.get("checkpoint", False)
+    return ev.LoopCommitted(at, d["version"], d["iteration"], state, output, handlers, checkpoint)
 
 
 def _read_rollback(d: Data) -> ev.EventData:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gasoline_es.core.history import ActivityEntry, Entry, History, RemovedEntry, VersionEntry
+from gasoline_es.core.history import ActivityEntry, Entry, History, RemovedEntry, RollbackEntry, VersionEntry
 from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_location
 from gasoline_es.core.steps import Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
@@ -153,6 +153,11 @@ class Cursor:
         # Once what is recorded here is passed over, a step stands before what comes next: it has to be above that too.
         following = self._entries[self._index : self._index + 3]
         instead = f"ctx.v({max(behind.version for behind in following) - self._version + 2}).{step.verb}(…)"
+        if isinstance(entry, RollbackEntry):
+            return (
+                "The workflow was rolled back here, and what was undone cannot be gone on with: put the code back that "
+                "failed, or start it over from a step: `gasoline workflow rerun`."
+            )
         if isinstance(entry, RemovedEntry):
             removed = _removed(entry.removed_kind, entry.removed_name)
             return f"Put `{removed}` back where it stood; a step that was added, or put back after it, is `{instead}`."

@@ -403,7 +403,8 @@ class RollbackHandler:
 class LoopCommitted:
     """Iterations up to this one are over and forgotten by replay; 0 is the loop's start. ``output``: it is over.
 
-    ``handlers``: what the forgotten iterations gave to be rolled back, oldest first.
+    ``handlers``: what the forgotten iterations gave to be rolled back, oldest first, since the last checkpoint.
+    ``checkpoint``: one of them has reached that, so what was given before the loop is not to be rolled back.
     """
 
     TYPE: ClassVar[str] = "loop.committed"
@@ -413,6 +414,7 @@ class LoopCommitted:
     state: bytes
     output: bytes | None = None
     handlers: tuple[RollbackHandler, ...] = ()
+    checkpoint: bool = False
 
 
 @fact

@@ -13,6 +13,7 @@ from gasoline_es.core.branch import Branch
 from gasoline_es.core.steps import (
     Break,
     CatchStep,
+    CheckpointStep,
     CheckVersionStep,
     ClosureStep,
     JoinStep,
@@ -59,6 +60,8 @@ def place(run: Run, step: Step, asker: Asker, *, joined: bool) -> Node:
         return _Loop(run, step, asker)
     if isinstance(step, ValueStep):
         return _Value(asker, step.value)
+    if isinstance(step, CheckpointStep):
+        raise _not_alone(step)
     if isinstance(step, RemovedStep):
         branch.removed(step)
         return _Value(asker, None)
@@ -352,6 +355,7 @@ class _Loop:
     def start(self) -> None:
         if self._entry.output is None:
             self._state = self.branch.loop_state(self._step, self._entry)
+        self._run.handlers.restore(self._entry)
         if self._done and self._run.side_by_side:
             self._wait_for_commit(self._entry.seq)
         else:
@@ -410,7 +414,7 @@ class _Loop:
             return True
         encoded, self._state = self._step.roundtrip(self._state)
         output = None if value is None else self._step.encode(cast("Break[Any]", value).value)
-        seq = self.branch.commit(self._entry, self._done, encoded, output)
+        seq = self.branch.commit(self._entry, self._done, encoded, output, self._run.handlers)
         self._committed = self._done
         if output is not None and not self._run.side_by_side:
             self.answered(None, None)
@@ -423,6 +427,15 @@ class _Loop:
             self._node.over = True
         elif self._node is not None:
             self._node.drop()
+
+
+def _not_alone(step: CheckpointStep) -> StepMisused:
+    return StepMisused(
+        f"`ctx.checkpoint()` in {step.file}:{step.line} stands in a join, a race or a catch: what goes on beside it would be "
+        f"before it or behind it by chance. Await it by itself",
+        file=step.file,
+        line=step.line,
+    )
 
 
 def _no_break(step: LoopStep, value: Any) -> StepMisused:

@@ -193,10 +193,32 @@ class LoopEntry(Entry):
     iteration: int
     state: bytes
     output: bytes | None = None
+    handlers: tuple[ev.RollbackHandler, ...] = ()
+    checkpoint: bool = False
 
     @property
     def kind(self) -> str:
         return "loop"
+
+
+@dataclass(slots=True, eq=False)
+class CheckpointEntry(Entry):
+    """What was given before is not to be rolled back any more."""
+
+    @property
+    def kind(self) -> str:
+        return "checkpoint"
+
+
+@dataclass(slots=True, eq=False)
+class RollbackEntry(Entry):
+    """The workflow was rolled back, on the branch below: its body goes no further."""
+
+    error: ev.ErrorInfo
+
+    @property
+    def kind(self) -> str:
+        return "rollback"
 
 
 @dataclass(slots=True, eq=False)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextvars
 import heapq
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import RECORDED, Branch, Record
 from gasoline_es.core.guard import enter, leave
-from gasoline_es.core.location import Location
+from gasoline_es.core.history import RollbackEntry
+from gasoline_es.core.location import Location, parse_location
+from gasoline_es.core.rollback import Handler, Handlers, PlanOf, error_of, steps_of, undo
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.steps import ActivityPlan, RollbackStep
 from gasoline_es.core.strand import FATAL, Strand
 from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit, WaitListen, WaitOutput, WaitSleep
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import ActivityFailed, GasolineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,13 @@ class Died:
 
     error: ev.ErrorInfo
     code_at_fault: bool = False
+    failures: tuple[Location, ...] = ()
+    """Where the handlers are that failed for good, of one that was rolled back."""
+
+
+def no_plan(name: str) -> ActivityPlan | None:
+    """Find no activity: the code has none."""
+    return None
 
 
 class Run:
@@ -54,8 +64,10 @@ class Run:
     __slots__ = (
         "_answered",
         "_heap",
+        "_plan_of",
         "_root",
         "_undecided",
+        "_undoing",
         "branch",
         "busy",
         "closed",
@@ -63,6 +75,7 @@ class Run:
         "end",
         "fresh",
         "given_up",
+        "handlers",
         "now_us",
         "retrying",
         "side_by_side",
@@ -71,7 +84,8 @@ class Run:
         "waits",
     )
 
-    def __init__(self, state: WorkflowState, record: Record) -> None:
+    def __init__(self, state: WorkflowState, record: Record, plan_of: PlanOf = no_plan) -> None:
+        """``plan_of``: finds the activities that forgotten iterations gave to be rolled back with."""
         self.state = state
         state.news = []
         self.end: Returned | Died | None = None
@@ -93,6 +107,9 @@ class Run:
         self.given_up: list[WaitActivity] = []
         self._answered: list[tuple[int, int, Wait | WaitCommit]] = []
         """A heap: the waits whose answers are recorded, by the ``seq`` of the answer."""
+        self.handlers = Handlers()
+        self._plan_of = plan_of
+        self._undoing: Strand | None = None
         self.branch = Branch(state, record, (), 1, state.summary.created_us)
         self._root = Strand(self, self, self.branch, contextvars.Context())
 
@@ -195,6 +212,8 @@ class Run:
         self.waits.clear()
         self._undecided.clear()
         self._root.drop()
+        if self._undoing is not None:
+            self._undoing.drop()
 
     # --- what strands and nodes ask of it -----------------------------------------------------------------------------
 
@@ -246,8 +265,28 @@ class Run:
         """Learn that the workflow's body ended."""
         if error is None:
             self.end = Returned(value)
-        else:
+            return
+        handlers = self.handlers.newest_first()
+        if not handlers:
             self.die(error)
+            return
+        try:
+            self._roll_back(error, handlers)
+        except GasolineError as refused:
+            self.die(refused)
+
+    def _roll_back(self, error: Exception, handlers: Sequence[Handler]) -> None:
+        step = RollbackStep(self.branch.version, "on_rollback", None, 0)
+        steps = steps_of(handlers, step.version, self._plan_of)
+        entry = self.branch.open_rollback(step, error_info(error))
+        self._undoing = strand = self.strand(_RolledBack(self, entry), self.branch.below(entry.location, entry.version))
+        strand.start(lambda port: undo(port, steps))
+
+    def rolled_back(self, entry: RollbackEntry, failed: Sequence[ActivityFailed]) -> None:
+        """Learn that everything is undone, but for what failed."""
+        failures = tuple(parse_location(one.location) for one in failed)
+        self.end = Died(error_of(entry.error, failed), failures=failures)
+        self.close()
 
     def refuse(self, error: Exception) -> None:
         """End the run with this error as soon as a body gives control back, whatever it catches."""
@@ -259,6 +298,21 @@ class Run:
         if self.end is None:
             self.end = Died(error_info(error), isinstance(error, FATAL))
             self.close()
+
+
+class _RolledBack:
+    """The asker of the branch on which a workflow is rolled back."""
+
+    def __init__(self, run: Run, entry: RollbackEntry) -> None:
+        self.branch = run.branch
+        self._run = run
+        self._entry = entry
+
+    def answered(self, value: Any, error: Exception | None) -> None:
+        if error is None:
+            self._run.rolled_back(self._entry, value)
+        else:
+            self._run.die(error)
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:

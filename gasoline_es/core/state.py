@@ -12,11 +12,13 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
+    CheckpointEntry,
     History,
     LoopEntry,
     OutputEntry,
     PlacedEntry,
     RemovedEntry,
+    RollbackEntry,
     SentEntry,
     Signal,
     SignalsEntry,
@@ -225,6 +227,10 @@ class WorkflowState:
                 entry.seq, entry.time_us, entry.decided, entry.winner = seq, time_us, True, data.winner
             case ev.LoopCommitted():
                 self._commit_loop(data, seq, time_us)
+            case ev.CheckpointReached():
+                self.history.add(CheckpointEntry(data.location, data.version, seq, time_us))
+            case ev.RollbackStarted():
+                self.history.add(RollbackEntry(data.location, data.version, seq, time_us, data.error))
             case ev.SignalSent():
                 at, version = data.location, data.version
                 self.history.add(SentEntry(at, version, seq, time_us, data.name, data.signal_id, data.target))
@@ -251,11 +257,13 @@ class WorkflowState:
         entry = self.history.at(data.location)
         if entry is None:
             entry = LoopEntry(data.location, data.version, seq, time_us, data.iteration, data.state, data.output)
+            entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
             self.history.add(entry)
             return
         assert isinstance(entry, LoopEntry), f"no loop at {data.location}"
         entry.seq, entry.time_us = seq, time_us
         entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
+        entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
         self.history.forget(data.location, data.iteration)
 
     def _finish_sleep(self, data: ev.SleepFinished, seq: int, time_us: int) -> None:

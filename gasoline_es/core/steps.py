@@ -119,6 +119,16 @@ class CheckVersionStep(Step):
     context_version: int
 
 
+@dataclass(slots=True, eq=False)
+class CheckpointStep(Step):
+    """``ctx.checkpoint()``: what is given to be rolled back counts from here on."""
+
+
+@dataclass(slots=True, eq=False)
+class RollbackStep(Step):
+    """What follows an error that left the body: the handlers' activities, on a branch of their own."""
+
+
 # --- other workflows --------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from gasoline_es.core.branch import Branch
 from gasoline_es.core.flow import Node, place
 from gasoline_es.core.guard import awaited_twice, close_unstarted_behind, explained, guarded, refuse, watch
 from gasoline_es.core.location import Location, format_location
-from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, Step
+from gasoline_es.core.rollback import Handler
+from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckpointStep, CheckVersionStep, RemovedStep, Step
 from gasoline_es.core.waits import Asker, WaitActivity
 from gasoline_es.errors import DefinitionError, GasolineError, ReplayError, StepMisused
 
@@ -135,6 +136,19 @@ class Strand:
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self._draw(), version=4)
 
+    def give_handler(self, plan: ActivityPlan, input: bytes) -> None:
+        """Note what undoes something. Raises: StepMisused, which ends the run: there was no checkpoint."""
+        if self._outside or not self._run.handlers.accepted:
+            frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] -- of who called the context
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            if self._outside:
+                raise self._refused_outside("`ctx.on_rollback(…)`", file, line)
+            error = _no_checkpoint(plan.name, file, line)
+            self.refuse(error)
+            raise error
+        handler = Handler(plan.name, input, self.branch.seq, self.branch.cursor.prefix, plan)
+        self._run.handlers.give(handler)
+
     def refuse(self, error: Exception) -> None:
         """End the run with this error as soon as the body gives control back, whatever it catches."""
         self._run.refuse(error)
@@ -239,6 +253,10 @@ class Strand:
             return branch.removed(step)
         if isinstance(step, CheckVersionStep):
             return branch.check_version(step)
+        if isinstance(step, CheckpointStep) and not run.side_by_side:
+            branch.checkpoint(step)
+            run.handlers.reach_checkpoint(branch.cursor.prefix)
+            return None
         self._taking = True
         try:
             self._node = node = place(run, step, self, joined=False)
@@ -431,6 +449,15 @@ def _is_closing(error: BaseException | None) -> bool:
             return True
         error = error.__context__
     return False
+
+
+def _no_checkpoint(name: str, file: str, line: int) -> StepMisused:
+    return StepMisused(
+        f"`ctx.on_rollback({name}, …)` in {file}:{line} was called before any checkpoint, so it is not known how far back "
+        f"the workflow may be rolled. Write `await ctx.checkpoint()` first",
+        file=file,
+        line=line,
+    )
 
 
 def _leave_behind(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -21,6 +21,7 @@ from gasoline_es.core.commands import TellOutput
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, Returned, Run, error_info
+from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
@@ -133,7 +134,7 @@ class Driver:
         def record(data: ev.EventData) -> None:
             partition.record(live, data)
 
-        run = live.run = Run(live.state, record)
+        run = live.run = Run(live.state, record, self._plan_of)
         dispatched = live.state.dispatched
         assert dispatched is not None
         try:
@@ -147,6 +148,10 @@ class Driver:
             return run
         run.start(lambda strand: definition.fn(WorkflowContext(strand), given), now_us, live.durable_seq)
         return run
+
+    def _plan_of(self, name: str) -> ActivityPlan | None:
+        activity = self.registry.activity(name)
+        return None if activity is None else activity.plan
 
     def _finish(self, partition: Partition, live: Live, end: Returned | Died) -> None:
         """Record how the body ended. A dead run leaves the recorded steps as they are."""
@@ -174,7 +179,7 @@ class Driver:
                 error_text,
                 extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
             )
-            partition.record(live, ev.WorkflowFailed(shortened(end.error)))
+            partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
         run = live.run
         live.drop_run()

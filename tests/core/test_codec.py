@@ -120,7 +120,9 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         ev.OutputReceived, locations, counts, text, names, st.none() | payloads, st.none() | errors
     ),
     ev.WaiterAdded: st.builds(ev.WaiterAdded, text, locations, counts),
-    ev.LoopCommitted: st.builds(ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads, handlers),
+    ev.LoopCommitted: st.builds(
+        ev.LoopCommitted, locations, counts, counts, payloads, st.none() | payloads, handlers, st.booleans()
+    ),
     ev.CheckpointReached: st.builds(ev.CheckpointReached, locations, counts),
     ev.RollbackStarted: st.builds(ev.RollbackStarted, locations, counts, errors),
 }

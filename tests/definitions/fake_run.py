@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 from uuid import UUID
 
-from gasoline_es.core.steps import Step
+from gasoline_es.core.steps import ActivityPlan, Step
 from gasoline_es.core.strand import Strand
 from gasoline_es.verbs import RunPort
 
@@ -19,6 +19,7 @@ class FakeRun:
         self.tags: dict[str, str] = dict(tags or {})
         self.version = version
         self.steps: list[Step] = []
+        self.handlers: list[tuple[str, bytes]] = []
         self.refused: list[Exception] = []
 
     def made(self, step: Step) -> None:
@@ -32,6 +33,9 @@ class FakeRun:
 
     def uuid(self) -> UUID:
         return UUID(int=7, version=4)
+
+    def give_handler(self, plan: ActivityPlan, input: bytes) -> None:
+        self.handlers.append((plan.name, input))
 
     def refuse(self, error: Exception) -> None:
         self.refused.append(error)

@@ -164,7 +164,9 @@ def test_removed_step_has_a_kind_and_for_some_a_name(
 
 
 def test_removed_refuses_an_unknown_kind(ctx: WorkflowContext) -> None:
-    with pytest.raises(ValueError, match=r"unknown kind; write one of activity, dispatch, join, listen, loop"):
+    with pytest.raises(
+        ValueError, match=r"unknown kind; write one of activity, checkpoint, dispatch, join, listen, loop"
+    ):
         _ = ctx.removed(cast(Any, "signals"))
 
 

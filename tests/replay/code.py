@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from gasoline_es import ActivityContext, Break, Failed, Ok, Signal, WorkflowContext, activity, workflow
 from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached
-from tests.replay.world import Body
+from tests.replay.world import PLANS, Body
 
 
 class Paid(Signal):
@@ -89,6 +89,8 @@ async def wrap(ctx: WorkflowContext, order: Any) -> str:
 async def wrap_named_pack(ctx: WorkflowContext, order: Any) -> str:
     return f"wrapped {await ctx.activity(ship, order)}"
 
+
+PLANS.update((one.name, one.plan) for one in (charge, refund, ship, notify))
 
 _WORDS: dict[str, Any] = {
     "Break": Break,

@@ -8,7 +8,7 @@ replay let them go on in another order than the first run did, the histories wou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from hypothesis import given
@@ -19,13 +19,14 @@ from gasoline_es import Break, WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.decide import AttemptFailed
 from gasoline_es.core.location import Location
-from gasoline_es.core.replay import Returned, Run
+from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.errors import ActivityFailed
+from tests.replay.code import refund
 from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
-from tests.replay.world import START_US, WORKFLOW_ID, When, World
+from tests.replay.world import PLANS, START_US, WORKFLOW_ID, When, World
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
@@ -103,17 +104,27 @@ class Loop(Do):
     interval: int
 
 
+@dataclass(frozen=True)
+class Guard(Do):
+    """``ctx.on_rollback``."""
+
+
 class Rounds(BaseModel):
     seen: list[str] = []
 
 
 @dataclass(frozen=True)
 class Program:
-    """``order`` decides which activity ends next, and whether another one ends in the same append."""
+    """``order`` decides which activity ends next, and whether another one ends in the same append.
+
+    ``checkpoint``: behind which step there is a second one. ``fails``: an error leaves the body, and it is rolled back.
+    """
 
     body: tuple[Do, ...]
     signals: tuple[tuple[int, str], ...]
     order: tuple[int, ...]
+    checkpoint: int
+    fails: bool
 
 
 versions = st.integers(1, 2)
@@ -126,6 +137,7 @@ leaves = st.one_of(
     st.builds(Check, versions, st.integers(1, 3)),
     st.builds(Removed, versions, st.sampled_from(["join", "race", "loop", "sleep", "listen"])),
     st.builds(Nothing, versions),
+    st.builds(Guard, versions),
 )
 busy = st.builds(Act, versions, st.sampled_from(sorted(ACTIVITIES)), st.just(0), st.just(1)) | leaves
 
@@ -151,7 +163,23 @@ programs = st.builds(
         lambda signals: tuple(sorted(signals))
     ),
     st.lists(st.integers(0, 11), min_size=1, max_size=8).map(tuple),
+    st.integers(0, 9),
+    st.booleans(),
 )
+
+
+class Lost(Exception):
+    """What a program fails with."""
+
+
+async def run_program(ctx: WorkflowContext, program: Program, seen: list[Any]) -> None:
+    await ctx.checkpoint()
+    await run_body(ctx, program.body[: program.checkpoint], seen)
+    if program.checkpoint < len(program.body):
+        await ctx.checkpoint()
+        await run_body(ctx, program.body[program.checkpoint :], seen)
+    if program.fails:
+        raise Lost("all of it")
 
 
 async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *, lets_fail: bool = False) -> None:
@@ -183,6 +211,9 @@ def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
         case Removed():
             return ctx.removed(do.kind)
         case Nothing():
+            return ctx.maybe(None)
+        case Guard():
+            ctx.on_rollback(refund, [len(seen) % 2, len(seen)])
             return ctx.maybe(None)
         case Closure():
 
@@ -235,7 +266,7 @@ class Outside:
 
     async def _body(self, ctx: WorkflowContext) -> list[Any]:
         seen: list[Any] = []
-        await run_body(ctx, self.program.body, seen)
+        await run_program(ctx, self.program, seen)
         return seen
 
     def live(self) -> World:
@@ -249,7 +280,13 @@ class Outside:
     @property
     def facts(self) -> list[ev.EventData]:
         """All that is recorded, but for when it left memory."""
-        return [data for data in self.world.events if not isinstance(data, ev.WorkflowSuspended)]
+        facts: list[ev.EventData] = []
+        seqs = [0]
+        for data in self.world.events:
+            if not isinstance(data, ev.WorkflowSuspended):
+                facts.append(_renumbered(data, seqs) if isinstance(data, ev.LoopCommitted) else data)
+            seqs.append(len(facts))
+        return facts
 
     def _maybe_crash(self, when: When) -> None:
         if next(self.crashes, False):
@@ -321,10 +358,17 @@ class Outside:
         world.signal(kind, BODIES[kind], f"last {len(world.state.known)}")
 
 
+def _renumbered(data: ev.LoopCommitted, seqs: list[int]) -> ev.LoopCommitted:
+    """Tell by which fact a handler was given, as if there had been no evictions."""
+    handlers = tuple(replace(handler, seq=seqs[handler.seq]) for handler in data.handlers)
+    return replace(data, handlers=handlers)
+
+
 def assert_same(disturbed: Outside, undisturbed: Outside) -> None:
     disturbed.live()
-    assert undisturbed.world.status == "complete", undisturbed.world.state.summary.error
-    assert disturbed.world.state.summary.error is None
+    program, error = undisturbed.program, undisturbed.world.state.summary.error
+    assert undisturbed.world.status == ("dead" if program.fails else "complete"), error
+    assert (None if error is None else error.type) == ("Lost" if program.fails else None)
     assert disturbed.facts == undisturbed.facts
     assert disturbed.world.state.output == undisturbed.world.state.output
 
@@ -362,15 +406,15 @@ def test_replay_of_a_complete_flow_records_nothing_and_returns_the_same(program:
     state = WorkflowState(WORKFLOW_ID)
     times = iter(range(START_US, START_US * 2))
     for seq, data in enumerate(world.events, start=1):
-        if not isinstance(data, ev.WorkflowCompleted | ev.SignalDiscarded):
+        if not isinstance(data, ev.WorkflowCompleted | ev.WorkflowFailed | ev.SignalDiscarded):
             state.apply(seq, next(times), data, "ray", "w1")
     recorded: list[ev.EventData] = []
-    run = Run(state, recorded.append)
+    run = Run(state, recorded.append, PLANS.get)
     seen: list[Any] = []
-    run.start(lambda strand: run_body(WorkflowContext(strand), program.body, seen), world.now_us)
+    run.start(lambda strand: run_program(WorkflowContext(strand), program, seen), world.now_us)
     assert recorded == []
-    assert isinstance(run.end, Returned)
-    assert len(seen) == len(parse_json(world.state.output or b""))
+    assert isinstance(run.end, Died if program.fails else Returned), run.end
+    assert program.fails or len(seen) == len(parse_json(world.state.output or b""))
     assert run.side_by_side == 0
     assert not run.waits
 
@@ -383,7 +427,7 @@ def test_every_location_of_a_flow_is_used_once(program: Program) -> None:
         match data:
             case ev.ActivityCompleted() | ev.SleepStarted() | ev.SignalConsumed() | ev.StepRemoved():
                 opened.append(data.location)
-            case ev.VersionChecked() | ev.BranchOpened():
+            case ev.VersionChecked() | ev.BranchOpened() | ev.CheckpointReached() | ev.RollbackStarted():
                 opened.append(data.location)
             case ev.LoopCommitted(iteration=0):
                 opened.append(data.location)

@@ -17,6 +17,7 @@ from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_
 from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.values import dump_json
 from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
 
@@ -25,6 +26,9 @@ Body = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
 WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
 START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 
+
+PLANS: dict[str, ActivityPlan] = {}
+"""The activities of the scripts by name, for what forgotten iterations gave to be rolled back with."""
 
 When = Literal["before", "after"]
 
@@ -186,7 +190,7 @@ class World:
             self._append()
 
     def _start(self) -> Run:
-        self.run = run = Run(self.state, self._record)
+        self.run = run = Run(self.state, self._record, PLANS.get)
         run.start(lambda strand: self.body(WorkflowContext(strand)), self.now_us)
         return run
 
@@ -196,10 +200,10 @@ class World:
                 if self.state.queue:
                     self._record(ev.SignalDiscarded(tuple(self.state.queue)))
                 self._record(ev.WorkflowCompleted(dump_json(value), self.state.document))
-            case Died(error, code_at_fault):
+            case Died(error, code_at_fault, failures):
                 if code_at_fault:
                     self._undo()
-                self._record(ev.WorkflowFailed(error))
+                self._record(ev.WorkflowFailed(error, failures=failures))
         self.close()
 
     def _undo(self) -> None:

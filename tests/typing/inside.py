@@ -385,6 +385,11 @@ async def loops(ctx: WorkflowContext, order: Order) -> None:
     assert_type(await ctx.join(ctx.loop(until_paid, Basket()), ctx.repeat(poll)), tuple[Receipt, str])
 
 
+async def undoing(ctx: WorkflowContext, order: Order, receipt: Receipt) -> None:
+    assert_type(await ctx.checkpoint(), None)
+    ctx.on_rollback(charge, order)
+
+
 # --- inside an activity -----------------------------------------------------------------------------------------------
 
 
