@@ -152,10 +152,11 @@ async def parent_of_eight(ctx: WorkflowContext, _: None) -> list[int]:
     return await ctx.join_all([sub.output() for sub in subs])
 
 
-async def test_children_that_finish_together_wake_every_parent(any_world: World) -> None:
+@pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
+async def test_children_that_finish_together_wake_every_parent(any_world: World, rounds: int) -> None:
     """B17: 3 parents, each waiting for 8 workflows that finish at the same moment, round after round."""
     process = await any_world.worker(parent_of_eight, child)
-    for _ in range(10):
+    for _ in range(rounds):
         parents = [await process.gasoline.dispatch(parent_of_eight, None) for _ in range(3)]
         for parent in parents:
             assert await soon(parent.output()) == [2 * n for n in range(8)]

@@ -15,10 +15,12 @@ import pytest
 
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
-from tests.replay.code import Paid, charge, notify
+from gasoline_es.core.values import dump_json
+from tests.replay.code import Paid, charge, notify, pack
 from tests.replay.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
+OTHER = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a40"
 HOUR_US = 3_600_000_000
 
 Step = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
@@ -44,6 +46,14 @@ async def _backoff(ctx: WorkflowContext) -> Any:
     return await ctx.activity(charge, 1)
 
 
+async def _output(ctx: WorkflowContext) -> Any:
+    return await ctx.output(pack, OTHER)
+
+
+def _completed(world: World) -> None:
+    world.tell_output(b'"packed"', at=((1,),))
+
+
 def _paid(world: World) -> None:
     world.signal("paid", b'{"amount":9}')
 
@@ -62,6 +72,7 @@ WAITS = [
     pytest.param(_timed_listen, _an_hour, None, id="timed listen"),
     pytest.param(_sleep, _an_hour, None, id="sleep"),
     pytest.param(_backoff, _retried, 9, id="backoff"),
+    pytest.param(_output, _completed, "packed", id="output of another workflow"),
 ]
 
 
@@ -145,7 +156,7 @@ def test_wait_is_never_seen_and_the_step_gives_its_real_value(
     go_on(world)
     if wrapped in (_except_base_exception_then_a_step, _finally_a_step):
         world.complete("noted")
-    assert outcome(world) == str(value).replace("None", "null").encode()
+    assert outcome(world) == dump_json(value)
     assert seen in ([], ["after finally"])
     assert [world.state.summary.status, world.state.summary.error] == ["complete", None]
 

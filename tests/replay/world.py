@@ -12,14 +12,14 @@ from typing import Any, Literal
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, decode
-from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
+from gasoline_es.core.commands import Dispatch, Reply, SendSignal, TellOutput, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
-from gasoline_es.core.location import Location
+from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.values import dump_json
-from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
+from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitOutput, WaitSleep
 
 Body = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
 
@@ -75,6 +75,15 @@ class World:
         given = f"s{self._signals}" if signal_id is None else signal_id
         return self._decide(SendSignal(WORKFLOW_ID, given, name, body, by_caller=True))
 
+    def tell_output(self, output: bytes, *, at: Location) -> Reply:
+        """Let the other workflow complete whose output it waits for at the location."""
+        wait = next(wait for wait in self.waits if wait.location == at)
+        assert isinstance(wait, WaitOutput)
+        step = wait.step
+        return self._decide(
+            TellOutput(WORKFLOW_ID, format_location(at), step.version, step.workflow_id, step.name, output)
+        )
+
     def wake(self) -> Reply:
         return self._decide(Wake(WORKFLOW_ID, "operator"))
 
@@ -105,6 +114,7 @@ class World:
         """Let it leave memory, as the runtime does with a body that has waited for long."""
         deadlines: list[int] = []
         signals: set[str] = set()
+        outputs: set[str] = set()
         for wait in self.waits:
             match wait:
                 case WaitActivity(not_before_us=deadline_us):
@@ -113,13 +123,17 @@ class World:
                     pass
                 case WaitListen(deadline_us=deadline_us):
                     signals.update(wait.step.decoders)
+                case WaitOutput():
+                    outputs.add(wait.step.workflow_id)
+                    deadline_us = None
                 case _:
                     raise AssertionError(f"nobody here answers {wait}")
             if deadline_us is not None:
                 deadlines.append(deadline_us)
-        assert deadlines or signals, "it waits for nothing"
+        assert deadlines or signals or outputs, "it waits for nothing"
         retry = any(isinstance(wait, WaitActivity) for wait in self.waits)
-        self._record(ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), retry=retry))
+        until, others = min(deadlines, default=None), tuple(sorted(outputs))
+        self._record(ev.WorkflowSuspended(until, tuple(sorted(signals)), retry=retry, outputs=others))
         self._append()
         self.stop()
 
@@ -214,7 +228,7 @@ class World:
             event = decode(line)
             self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
 
-    def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
+    def _decide(self, command: Dispatch | SendSignal | TellOutput | Wake) -> Reply:
         events, reply = decide(self.state if self.events else None, command)
         for data in events:
             self._record(data)
