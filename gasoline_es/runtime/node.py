@@ -186,6 +186,7 @@ class Node:
             partition = self.partitions.get(index)
             if partition is None:
                 return
+            partition.hurry()
             await self._appender.flush()
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
             # Whoever asked for a decision that is not on its way yet asks the next owner: `Fenced` makes them.
@@ -421,6 +422,8 @@ class Node:
 
     async def flush(self) -> None:
         """Wait until everything decided so far is durable, or has failed."""
+        for partition in self.partitions.values():
+            partition.hurry()
         await self._appender.flush()
 
     async def close(self) -> None:
@@ -428,7 +431,7 @@ class Node:
         closed = LogError(f"{self.log.url} was closed")
         if self.failure is None:
             self.failure = closed  # new calls are refused from here on
-            await self._appender.flush()
+            await self.flush()
         tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:
             task.cancel()

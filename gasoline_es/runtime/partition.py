@@ -152,9 +152,10 @@ class Partition:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def record(self, live: Live, data: ev.EventData) -> None:
+    def record(self, live: Live, data: ev.EventData, *, hurry: bool = True) -> None:
         """Decide a fact about a workflow: apply it to its state, and queue it for the next append.
 
+        ``hurry`` False: no append is asked for because of it; whoever decides so sees that one comes, see :meth:`hurry`.
         Raises: RecordTooLarge: nothing happened.
         """
         state = live.state
@@ -174,7 +175,12 @@ class Partition:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
-        if not self._asked:
+        if hurry and not self._asked:
+            self._ask()
+
+    def hurry(self) -> None:
+        """See that what was recorded without hurry is appended now."""
+        if not self._asked and not self.lost and not self._open.empty:
             self._ask()
 
     def require_room(self, live: Live, data: ev.EventData) -> None:
