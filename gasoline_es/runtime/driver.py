@@ -31,6 +31,7 @@ from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.sends import Sends
+from gasoline_es.runtime.suspects import Suspects
 from gasoline_es.runtime.timers import Timers
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Driver:
     ) -> None:
         self.registry = registry
         self.runner = ActivityRunner(max_concurrency, self._activity_finished)
+        self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
         self.stopping = False
@@ -103,6 +105,8 @@ class Driver:
                 run.rests_on = state.summary.seq
             if live.durable_seq >= run.rests_on:
                 self._arrange(partition, live, run, now_us)
+                if partition.suspects:
+                    partition.suspects.discard(live.id)  # what it comes to from here on is new
             else:
                 self._run_ahead(partition, live, run, now_us)
 
@@ -244,7 +248,9 @@ class Driver:
     def _cancel_given_up(self, live: Live, run: Run) -> None:
         """Stop the activities that nobody waits for any more: of a race's losers, or of a run that is over."""
         for given_up in run.given_up:
-            self.runner.cancel(key_of(live.id, given_up.location))
+            key = key_of(live.id, given_up.location)
+            self.runner.cancel(key)
+            self.suspects.ended(key)
         run.given_up.clear()
 
     def _wait(self, partition: Partition, live: Live) -> None:
@@ -297,7 +303,8 @@ class Driver:
                 self._finish(partition, live, Died(error_info(error)))
                 return False
             self._met.add(definition)
-        self.runner.start(live, wait, now_us)
+        if not ((partition.suspects or self.suspects.held) and self.suspects.holds(live, wait)):
+            self.runner.start(live, wait, now_us)
         return True
 
     def _activity_finished(self, attempt: Attempt) -> None:
@@ -313,6 +320,8 @@ class Driver:
             if outcome is not None:
                 self._record_failure(partition, live, attempt, outcome)
             partition.recorded(attempt)
+            if self.suspects.under_way:
+                self.suspects.ended(attempt.key)
             if attempt.wait.step.ephemeral:
                 self._go_on_soon(live)
         except Exception as error:
@@ -433,11 +442,14 @@ class Driver:
 
     def forget(self, lives: Iterable[Live]) -> None:
         """These were dropped from memory by somebody else."""
-        for live in lives:
+        gone = list(lives)
+        for live in gone:
             self._idle.pop(live, None)
+        self.suspects.forget(gone)
 
     def close(self) -> None:
         """Stop the timers and let the threads end."""
+        self.suspects.close()
         self.timers.close()
         self.sends.close()
         self.runner.close()

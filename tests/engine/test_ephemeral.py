@@ -1,4 +1,4 @@
-"""Ephemeral activities: no wait of their own, and nothing acts on what they gave before that is durable (semantics.md §12)."""
+"""Ephemeral activities: no wait of their own, and nothing acts on what they gave before that is durable (semantics.md §4)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_no_space_in_a_long_chain_is_gone_through_again_without_a_deep_sta
 
 
 async def test_crash_before_the_append_runs_ephemeral_activities_again_and_nothing_else(any_world: World) -> None:
-    """semantics.md §12: may run again after a crash; what is not ephemeral never acted on what was lost."""
+    """semantics.md §4: may run again after a crash; what is not ephemeral never acted on what was lost."""
     process = await any_world.worker(chain)
     handle = await process.gasoline.dispatch(chain, 2)
     process.log.script = {process.log.count + 1: "lost"}
@@ -197,7 +197,7 @@ async def test_clean_stop_keeps_what_ephemeral_activities_gave(any_world: World)
 
 
 async def test_event_of_an_ephemeral_activity_goes_out_with_another_workflows(world: World) -> None:
-    """semantics.md §12: it rides in the next append of its partition, whoever asked for that."""
+    """semantics.md §4: it rides in the next append of its partition, whoever asked for that."""
     entered, go = asyncio.Event(), asyncio.Event()
 
     @activity
@@ -227,7 +227,7 @@ async def waits(ctx: WorkflowContext, _: None) -> int:
 
 
 async def test_body_that_goes_on_to_listen_has_its_answer_recorded(world: World) -> None:
-    """semantics.md §12: nothing else would ask for the append."""
+    """semantics.md §4: nothing else would ask for the append."""
     process = await world.worker(waits)
     handle = await process.gasoline.dispatch(waits, None)
     await process.until(handle.id, has("activity.completed"))
@@ -368,7 +368,7 @@ async def mixed(ctx: WorkflowContext, _: None) -> int:
 
 
 def test_mixed_steps_survive_a_crash_at_every_append() -> None:
-    """semantics.md §12: whatever was lost is done again, and comes to the same."""
+    """semantics.md §4: whatever was lost is done again, and comes to the same."""
     value = crash_everywhere(_mixed, [mixed])
     assert value[0] == (30 + 52 + 30 + 7) * 11 + 1
 
