@@ -117,11 +117,14 @@ class WorkflowContext(Sending):
         *,
         max_attempts: int | None = None,
         timeout: Seconds | None = None,
+        ephemeral: bool = False,
     ) -> Step[O]:
         """Run an activity until it succeeds or has failed for good; give its output (semantics.md §4).
 
         ``max_attempts`` and ``timeout`` (seconds or a timedelta) override the definition's for this call. The output is
-        durable when the step returns.
+        durable when the step returns. ``ephemeral``: it is not yet; it becomes so together with what follows, and before
+        any other step but an ephemeral one starts. A crash before that runs the activity again, and may give another
+        output: for what is cheap to repeat and changes nothing, such as looking something up.
 
         Raises at the call, recording nothing: NotSerializable when the input cannot be kept exactly; RecordTooLarge when
         it takes more than 980,000 bytes; ValueError for a bad setting; DefinitionError for anything but an
@@ -137,7 +140,7 @@ class WorkflowContext(Sending):
         if max_attempts is not None or timeout is not None:
             plan = _overridden(plan, max_attempts, timeout)
         frame = frame_at(1)
-        step = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded)
+        step = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded, ephemeral)
         self._run.made(step)
         return cast("Step[Any]", step)
 

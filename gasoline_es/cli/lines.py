@@ -63,7 +63,9 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
     if not events:
         return Line("branch")
     located = [event for event in events if isinstance(event.data, ev.LocatedData)]
-    event = next((event for event in located if not isinstance(event.data, ev.StepPlaced)), located[0])
+    event = next(
+        (event for event in located if not isinstance(event.data, ev.StepPlaced | ev.ActivityStarted)), located[0]
+    )
     first = event.data
     match first:
         case ev.ActivityCompleted() | ev.ActivityFailed():
@@ -76,7 +78,7 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _race(first, events, signals, full) if first.kind == "race" else _branch(first, event)
         case ev.LoopCommitted():
             return _loop(first, events, signals, full)
-        case ev.StepPlaced():
+        case ev.StepPlaced() | ev.ActivityStarted():
             return _placed_only(first, events, signals, full)
         case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
             return _other(first, event, full)
@@ -145,12 +147,19 @@ def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable
                 yield _failed_attempt(data, event, full)
             case ev.StepPlaced():
                 pass
+            case ev.ActivityStarted():
+                yield _started(data, event)
             case ev.ActivityCompleted():
                 if data.attempt > 1:
                     took = render.duration(event.time_us - data.started_us)
                     yield Line(f"attempt {data.attempt}", f"succeeded {_at(event)} after {took}", rest_style=FAINT)
             case _:
                 yield from life(event, signals, full)
+
+
+def _started(data: ev.ActivityStarted, event: Event) -> Line:
+    what = f"started again {_at(event)}, with care: the process that ran it before had died"
+    return Line(f"attempt {data.attempt}", what, rest_style="yellow")
 
 
 def _failed_attempt(data: ev.ActivityFailed, event: Event, full: bool) -> Line:
@@ -184,10 +193,13 @@ def _listen(data: ev.SignalConsumed, events: Sequence[Event], signals: Signals, 
     return line
 
 
-def _placed_only(data: ev.StepPlaced, events: Sequence[Event], signals: Signals, full: bool) -> Line:
-    """Show a step of a join that is not answered yet."""
+def _placed_only(
+    data: ev.StepPlaced | ev.ActivityStarted, events: Sequence[Event], signals: Signals, full: bool
+) -> Line:
+    """Show a step that is not answered yet: of a join, or an activity under suspicion."""
+    kind = "activity" if isinstance(data, ev.ActivityStarted) else escape(data.kind)
     named = f" {escape(data.name)}" if data.name is not None else ""
-    line = Line(f"{escape(data.kind)}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
+    line = Line(f"{kind}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
     line.below.extend(_between(events, signals, full))
     return line
 
@@ -195,7 +207,9 @@ def _placed_only(data: ev.StepPlaced, events: Sequence[Event], signals: Signals,
 def _between(events: Sequence[Event], signals: Signals, full: bool) -> Iterable[Line]:
     """Yield what happened to the workflow while a step was not answered."""
     for event in events:
-        if not isinstance(event.data, ev.LocatedData):
+        if isinstance(event.data, ev.ActivityStarted):
+            yield _started(event.data, event)
+        elif not isinstance(event.data, ev.LocatedData):
             yield from life(event, signals, full)
 
 

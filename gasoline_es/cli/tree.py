@@ -70,7 +70,7 @@ class Step:
         match located[-1] if located else None:
             case ev.ActivityFailed() as failed:
                 return not failed.final
-            case ev.SleepStarted() | ev.StepPlaced():
+            case ev.SleepStarted() | ev.StepPlaced() | ev.ActivityStarted():
                 return True
             case _:
                 return False

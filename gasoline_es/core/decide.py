@@ -7,14 +7,15 @@ Pure: the state comes in, events go out, nobody is told anything before they are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_never, cast
+from typing import Any, Final, assert_never, cast
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import AwaitOutput, Decidable, Dispatch, Reply, SendSignal, TellOutput, Wake
+from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
-from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.state import Started, WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
@@ -193,4 +194,30 @@ def activity_failed(
         final=final,
         exhausted=exhausted and not failure.final,
         heartbeat=None if final else failure.heartbeat,
+    )
+
+
+STARTS_MAX: Final = 5
+"""An activity whose process died so often while it ran as a suspect is not started again (design §5)."""
+
+
+def process_died(wait: WaitActivity, started: Started) -> ev.ActivityFailed:
+    """Return the fact that an activity failed for good because it was under way whenever its process died."""
+    step = wait.step
+    error = ev.ErrorInfo(
+        "ProcessDied",
+        f"{started.count} times in a row its process died while this activity ran, the last times with nothing else under "
+        f"suspicion beside it; it was last started at {format_time(started.time_us)}. It is not started again. Find out "
+        f"what in it ends the process (a crash in native code, more memory than there is, os._exit), mend that, and "
+        f"recover the workflow",
+    )
+    return ev.ActivityFailed(
+        location=wait.location,
+        version=step.version,
+        name=step.plan.name,
+        attempt=wait.attempt,
+        started_us=started.time_us,
+        input=step.input,
+        error=error,
+        final=True,
     )

@@ -73,10 +73,12 @@ class Run:
         "closed",
         "complaints",
         "end",
+        "ephemeral",
         "fresh",
         "given_up",
         "handlers",
         "now_us",
+        "rests_on",
         "retrying",
         "side_by_side",
         "state",
@@ -94,6 +96,8 @@ class Run:
         """What an operator should hear about how the body was closed; the core itself never logs."""
         self.violation: Exception | None = None
         self.now_us = 0
+        self.rests_on = 0
+        """The last event that the bodies know of, or decided, and which was not durable by then."""
         self.side_by_side = 0
         """How many joins and races are under way: while there are any, every answer waits for its turn."""
         self.waits: dict[Location, Wait] = {}
@@ -101,6 +105,8 @@ class Run:
         """Those of them that a turn itself may answer: it must not go through every activity of a large join."""
         self.busy = 0
         """How many of the waits somebody works on: activities, sends, outputs that were not asked for yet."""
+        self.ephemeral = 0
+        """How many of the waits are for ephemeral activities."""
         self.retrying: dict[Location, WaitActivity] = {}
         """Those of them whose next attempt is not due yet: the runtime keeps them here."""
         self.fresh: list[Wait] = []
@@ -134,6 +140,7 @@ class Run:
     def advance(self, now_us: int, durable_seq: int | None = None) -> None:
         """Go on with what is recorded by now up to the event ``durable_seq`` (None: all of it).
 
+        The answer of an ephemeral activity is given before it is durable, but never before an older one (design §1.1).
         May record answers itself (a deadline that has passed, signals that are queued), for a later call to deliver.
         """
         if self.end is not None or self.closed:
@@ -149,9 +156,11 @@ class Run:
         try:
             self._read_news()
             answered = self._answered
-            while answered and answered[0][0] <= durable_seq and self.end is None:
-                _, _, wait = heapq.heappop(answered)
+            while answered and (answered[0][0] <= durable_seq or _is_ephemeral(answered[0][2])) and self.end is None:
+                seq, _, wait = heapq.heappop(answered)
                 if not wait.over:
+                    if seq > durable_seq:
+                        self.rests_on = seq
                     wait.over = True
                     self._deliver(wait)
             if self.end is None:
@@ -185,6 +194,8 @@ class Run:
         elif not (isinstance(wait, WaitOutput) and wait.asked):
             self.busy -= 1
             self.retrying.pop(wait.location, None)
+            if self.ephemeral and _is_ephemeral(wait):
+                self.ephemeral -= 1
 
     def _queue(self, seq: int, wait: Wait | WaitCommit) -> None:
         heapq.heappush(self._answered, (seq, id(wait), wait))
@@ -221,6 +232,18 @@ class Run:
     def ended(self) -> bool:
         return self.end is not None
 
+    @property
+    def unhurried(self) -> bool:
+        """Whether what was decided may wait for an append that something else asks for.
+
+        So it is while an ephemeral activity goes on, and nothing else is to start or to be answered once it is durable.
+        """
+        if not self.ephemeral or self.given_up or self._answered or self.state.news:
+            return False
+        if any(not runs_ahead(wait) for wait in self.fresh):
+            return False
+        return self.ephemeral > sum(wait.step.ephemeral for wait in self.retrying.values())
+
     def strand(self, asker: Asker, branch: Branch) -> Strand:
         """Return a strand for a body below this run's, in a copy of the context its workflow's body started with."""
         return Strand(self, asker, branch, self._root.context.copy())
@@ -233,6 +256,8 @@ class Run:
             return
         if isinstance(wait, WaitActivity):
             wait.alone = self.side_by_side == 0
+            if wait.step.ephemeral:
+                self.ephemeral += 1
         if isinstance(wait, WaitSleep | WaitListen):
             self._undecided[wait.location] = wait
         else:
@@ -313,6 +338,15 @@ class _RolledBack:
             self._run.rolled_back(self._entry, value)
         else:
             self._run.die(error)
+
+
+def runs_ahead(wait: Wait) -> bool:
+    """Whether what a wait asks for may start before everything decided is durable, or needs no start any more."""
+    return wait.over or (isinstance(wait, WaitActivity) and wait.step.ephemeral and wait.not_before_us is None)
+
+
+def _is_ephemeral(wait: Wait | WaitCommit) -> bool:
+    return isinstance(wait, WaitActivity) and wait.step.ephemeral
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:

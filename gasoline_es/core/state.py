@@ -6,7 +6,7 @@ One fold serves everybody: the engine that decides, the projections that answer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.history import (
@@ -49,6 +49,14 @@ RETAGGED_MAX = 100
 SIGNALS_REMEMBERED = 10_000
 """Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""
 SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
+
+
+class Started(NamedTuple):
+    """An activity was recorded as started, ``count`` times since it last ended; the last time at ``time_us``."""
+
+    name: str
+    count: int
+    time_us: int
 
 
 class Summary:
@@ -141,6 +149,7 @@ class WorkflowState:
         "output",
         "queue",
         "retagged",
+        "starts",
         "summary",
         "waiters",
     )
@@ -161,6 +170,8 @@ class WorkflowState:
         """Who waits for its output: the workflow and where it waits → the version of that step."""
         self.retagged: list[tuple[int, Mapping[str, str]]] = []
         """By which event its tags were changed, and to what."""
+        self.starts: dict[Location, Started] = {}
+        """The activities that were recorded as started and have not ended: suspects, if their process died since."""
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
@@ -191,6 +202,8 @@ class WorkflowState:
                     self._activity(data, seq, time_us).output = data.output
                 if data.state is not None:
                     self.document = data.state
+                if self.starts:
+                    self.starts.pop(data.location, None)
             case ev.SignalReceived():
                 self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)
                 self._remember(data.signal_id, time_us)
@@ -199,6 +212,11 @@ class WorkflowState:
                 self.history.add(SignalsEntry(data.location, data.version, seq, time_us, taken))
             case ev.ActivityFailed():
                 self._activity(data, seq, time_us).failures += (data,)
+                self.starts.pop(data.location, None)
+            case ev.ActivityStarted():
+                before = self.starts.get(data.location)
+                count = 1 if before is None or before.name != data.name else before.count + 1
+                self.starts[data.location] = Started(data.name, count, time_us)
             case ev.SleepStarted():
                 self.history.add(SleepEntry(data.location, data.version, seq, time_us, data.deadline_us, data.listen))
             case ev.SleepFinished():

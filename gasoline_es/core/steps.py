@@ -76,10 +76,14 @@ class ActivityPlan:
 
 @dataclass(slots=True, eq=False)
 class ActivityStep(Step):
-    """An activity to be run with this input."""
+    """An activity to be run with this input.
+
+    ``ephemeral``: its answer is given before it is durable, and asks for no append of its own (design §1.1).
+    """
 
     plan: ActivityPlan
     input: bytes
+    ephemeral: bool = False
 
 
 @dataclass(slots=True, eq=False)

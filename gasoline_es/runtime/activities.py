@@ -190,6 +190,11 @@ class ActivityRunner:
         """Whether an attempt runs there, or its outcome is not durable yet."""
         return key in self._attempts
 
+    def runs(self, key: str) -> bool:
+        """Whether an attempt runs there right now."""
+        attempt = self._attempts.get(key)
+        return attempt is not None and attempt.running
+
     def forget(self, attempt: Attempt) -> None:
         """The attempt's outcome is durable, or no longer wanted."""
         if self._attempts.get(attempt.key) is attempt:

@@ -6,6 +6,7 @@ for: an activity to run, a deadline to pass, a signal to come. A body that waits
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.sends import Sends
+from gasoline_es.runtime.suspects import Suspects
 from gasoline_es.runtime.timers import Timers
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Driver:
     ) -> None:
         self.registry = registry
         self.runner = ActivityRunner(max_concurrency, self._activity_finished)
+        self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
         self.stopping = False
@@ -58,6 +61,8 @@ class Driver:
         self._idle: dict[Live, float] = {}
         self._unregistered: set[str] = set()
         self._met: set[object] = set()
+        self._answered: dict[Live, None] = {}
+        """Those that go on with answers which are not durable yet, at the event loop's next turn."""
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -96,10 +101,15 @@ class Driver:
             return
         if end is not None:
             self._end(partition, live, end, seq)
-        elif state.summary.seq != seq:
-            live.blocked_on = state.summary.seq
         else:
-            self._arrange(partition, live, run, now_us)
+            if state.summary.seq != seq:
+                run.rests_on = state.summary.seq
+            if live.durable_seq >= run.rests_on:
+                self._arrange(partition, live, run, now_us)
+                if partition.suspects:
+                    partition.suspects.discard(live.id)  # what it comes to from here on is new
+            else:
+                self._run_ahead(partition, live, run, now_us)
 
     def _end(self, partition: Partition, live: Live, end: Returned | Died, seq: int) -> None:
         """Record how a turn ended that began at ``seq``."""
@@ -132,7 +142,7 @@ class Driver:
         definition: Workflow[Any, Any] = self.registry[live.state.summary.name]
 
         def record(data: ev.EventData) -> None:
-            partition.record(live, data)
+            partition.record(live, data, hurry=False)  # whatever the turn comes to: it rides with that
 
         run = live.run = Run(live.state, record, self._plan_of)
         dispatched = live.state.dispatched
@@ -224,10 +234,28 @@ class Driver:
             return
         self._wait(partition, live)
 
+    def _run_ahead(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
+        """What it rests on is not durable yet: whatever is to start waits for that, but for ephemeral activities."""
+        if run.ephemeral and run.unhurried and not self._retry_is_due(run, now_us):
+            fresh, run.fresh = run.fresh, []
+            for wait in fresh:
+                if not wait.over:
+                    assert isinstance(wait, WaitActivity), wait
+                    if not self._start_activity(partition, live, wait, now_us):
+                        return
+            return
+        live.blocked_on = run.rests_on
+        partition.hurry()
+
+    def _retry_is_due(self, run: Run, now_us: int) -> bool:
+        return any(now_us >= (wait.not_before_us or 0) for wait in run.retrying.values())
+
     def _cancel_given_up(self, live: Live, run: Run) -> None:
         """Stop the activities that nobody waits for any more: of a race's losers, or of a run that is over."""
         for given_up in run.given_up:
-            self.runner.cancel(key_of(live.id, given_up.location))
+            key = key_of(live.id, given_up.location)
+            self.runner.cancel(key)
+            self.suspects.ended(key)
         run.given_up.clear()
 
     def _wait(self, partition: Partition, live: Live) -> None:
@@ -257,6 +285,7 @@ class Driver:
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
+        partition.hurry()
         if run is not None and any(
             isinstance(wait, WaitActivity) and self.runner.holds(key_of(live.id, wait.location))
             for wait in run.waits.values()
@@ -279,7 +308,8 @@ class Driver:
                 self._finish(partition, live, Died(error_info(error)))
                 return False
             self._met.add(definition)
-        self.runner.start(live, wait, now_us)
+        if not ((partition.suspects or self.suspects.held) and self.suspects.holds(live, wait)):
+            self.runner.start(live, wait, now_us)
         return True
 
     def _activity_finished(self, attempt: Attempt) -> None:
@@ -295,20 +325,40 @@ class Driver:
             if outcome is not None:
                 self._record_failure(partition, live, attempt, outcome)
             partition.recorded(attempt)
+            if self.suspects.under_way:
+                self.suspects.ended(attempt.key)
+            if attempt.wait.step.ephemeral:
+                self._go_on_soon(live)
         except Exception as error:
             # The event loop calls this: an error must not be lost in a log line while the workflow stands still.
             self._home.broke(error)
 
+    def _go_on_soon(self, live: Live) -> None:
+        """Give the workflow a turn before its answer is durable. Not at once: its turn may be what led here."""
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        self._answered[live] = None
+
+    def _go_on(self) -> None:
+        answered, self._answered = self._answered, {}
+        for live in answered:
+            try:
+                if live.run is not None and not live.partition.lost:
+                    self.turn(live.partition, live)
+            except Exception as error:
+                self._home.broke(error)  # as above
+
     def _record_output(self, partition: Partition, live: Live, attempt: Attempt, output: bytes) -> AttemptFailed | None:
         """Record that an attempt succeeded; or say how it failed after all, if what it gave is too large."""
+        hurry = not attempt.wait.step.ephemeral
         try:
             completed = activity_completed(attempt.wait, attempt.started_us, output, attempt.document)
             tags = attempt.context.changed_tags()
             if tags is not None:
                 # Before the result, so that whoever is given that sees the new tags; but not without it.
                 partition.require_room(live, completed)
-                partition.record(live, ev.WorkflowTagsUpdated(tags))
-            partition.record(live, completed)
+                partition.record(live, ev.WorkflowTagsUpdated(tags), hurry=hurry)
+            partition.record(live, completed, hurry=hurry)
         except RecordTooLarge as error:
             return AttemptFailed(error_info(error), final=True)
         return None
@@ -321,7 +371,7 @@ class Driver:
         failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final, beat)
         now_us = self._clock.now_us()
         failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, self.jitter())
-        partition.record(live, failed)
+        partition.record(live, failed, hurry=not (attempt.wait.step.ephemeral and failed.final))
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
@@ -397,11 +447,14 @@ class Driver:
 
     def forget(self, lives: Iterable[Live]) -> None:
         """These were dropped from memory by somebody else."""
-        for live in lives:
+        gone = list(lives)
+        for live in gone:
             self._idle.pop(live, None)
+        self.suspects.forget(gone)
 
     def close(self) -> None:
         """Stop the timers and let the threads end."""
+        self.suspects.close()
         self.timers.close()
         self.sends.close()
         self.runner.close()

@@ -21,7 +21,7 @@ from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
-from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Ownership, Section
+from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
@@ -69,6 +69,8 @@ class Node:
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._yielded: dict[int, float] = {}
+        self._former: dict[int, Owner] = {}
+        """Who owned the partitions that are being taken."""
         self._wanted: set[int] = set()
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
@@ -124,6 +126,9 @@ class Node:
                 raise
 
     async def _take(self, index: int) -> Partition | None:
+        former = self.log.owner(index)
+        if former is not None and (former.released or former.incarnation != self.log.incarnation):
+            self._former[index] = former  # until it is taken: an epoch of our own without a begin tells nothing
         try:
             ownership = await self.log.acquire(index)
         except (PartitionOwned, Fenced):
@@ -150,6 +155,9 @@ class Node:
         views = self._views[index]
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
+        former = self._former.pop(index, None)
+        if former is not None:
+            partition.suspect(former)
         await self._consume_inbox(partition)
         self.check()
         if partition.lost:
@@ -186,6 +194,7 @@ class Node:
             partition = self.partitions.get(index)
             if partition is None:
                 return
+            partition.leave()
             await self._appender.flush()
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
             # Whoever asked for a decision that is not on its way yet asks the next owner: `Fenced` makes them.
@@ -421,6 +430,8 @@ class Node:
 
     async def flush(self) -> None:
         """Wait until everything decided so far is durable, or has failed."""
+        for partition in self.partitions.values():
+            partition.hurry()
         await self._appender.flush()
 
     async def close(self) -> None:
@@ -428,6 +439,8 @@ class Node:
         closed = LogError(f"{self.log.url} was closed")
         if self.failure is None:
             self.failure = closed  # new calls are refused from here on
+            for partition in self.partitions.values():
+                partition.leave()
             await self._appender.flush()
         tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:

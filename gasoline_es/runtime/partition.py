@@ -8,7 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -43,6 +43,7 @@ from gasoline_es.log.port import (
     Log,
     NewRecord,
     Outcome,
+    Owner,
     Ownership,
     Position,
     Record,
@@ -59,6 +60,8 @@ _log = logging.getLogger(__name__)
 
 INBOX_POLL_MAX = 1_000
 POSITIONS_READ = 16
+SUSPECTS_NAMED_MAX = 10_000
+"""An owner that leaves names so many workflows under suspicion; more are all that run."""
 RESTING_MAX = 100
 """So many workflows that nobody drives here stay in memory after the last command, instead of being read for each."""
 
@@ -103,6 +106,8 @@ class Partition:
         self.views = views
         self.lives: dict[str, Live] = {}
         self.lost = False
+        self.suspects: set[str] = set()
+        """The workflows that were running when the last owner died, and were not driven up to a wait since."""
         self._log = log
         self._topics = Topics(log.namespace)
         self._clock = clock
@@ -152,9 +157,10 @@ class Partition:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def record(self, live: Live, data: ev.EventData) -> None:
+    def record(self, live: Live, data: ev.EventData, *, hurry: bool = True) -> None:
         """Decide a fact about a workflow: apply it to its state, and queue it for the next append.
 
+        ``hurry`` False: no append is asked for because of it; whoever decides so sees that one comes, see :meth:`hurry`.
         Raises: RecordTooLarge: nothing happened.
         """
         state = live.state
@@ -174,7 +180,12 @@ class Partition:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
-        if not self._asked:
+        if hurry and not self._asked:
+            self._ask()
+
+    def hurry(self) -> None:
+        """See that what was recorded without hurry is appended now."""
+        if not self._asked and not self.lost and not self._open.empty:
             self._ask()
 
     def require_room(self, live: Live, data: ev.EventData) -> None:
@@ -329,6 +340,33 @@ class Partition:
         value = encode_reply(request_id, reply)
         self._open.records.append(NewRecord(self._topics.replies, partition, client, value, self._clock.now_us()))
 
+    def leave(self) -> None:
+        """Ask for the last append before the partition is released; it tells the next owner of workflows under suspicion."""
+        left = [] if self.lost else [one for one in self.suspects if self._runs(one)]
+        if left:
+            named = left if len(left) <= SUSPECTS_NAMED_MAX else None
+            value = orjson.dumps({"epoch": self.epoch, "workflows": named})
+            key = self._topics.suspects_key(self.index)
+            self._open.records.append(NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us()))
+        self.hurry()
+
+    def _runs(self, workflow_id: str) -> bool:
+        summary = self.views.summary(workflow_id)
+        return summary is not None and summary.status in ("running", "sleeping")
+
+    def suspect(self, former: Owner) -> None:
+        """Find out which workflows are under suspicion: the last owner died, or it left with some that were before it."""
+        in_flight = list(_in_flight(self.views, self._clock.now_us()))
+        if not former.released:
+            self.suspects.update(in_flight)
+            return
+        key, stop = self._topics.suspects_key(self.index), self._log.end(self._topics.registry, self.index)
+        for record in self._log.read(self._topics.registry, self.index, max(0, stop - POSITIONS_READ), stop):
+            if record.key == key and record.value is not None:
+                left = orjson.loads(record.value)
+                if left["epoch"] == former.epoch:
+                    self.suspects.update(in_flight if left["workflows"] is None else left["workflows"])
+
     def _read_position(self, ownership: Ownership) -> Position:
         key = self._topics.position_key(self.index)
         stop = ownership.ends.get(self._topics.registry, 0)
@@ -447,6 +485,16 @@ class Partition:
             created = format_time(summary.created_us)
             value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
+
+
+def _in_flight(views: Views, now_us: int) -> Iterator[str]:
+    """Yield the workflows that may have had activities under way: the running ones, and those whose retry was due."""
+    yield from views.running()
+    for workflow_id, deadline_us in views.deadlines().items():
+        if deadline_us <= now_us:
+            summary = views.summary(workflow_id)
+            if summary is not None and summary.waiting is not None and summary.waiting.retry:
+                yield workflow_id
 
 
 def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:

@@ -21,6 +21,10 @@ class Topics:
         """The registry key under which an owner stores how far it has read its inbox."""
         return f"inbox/{partition}"
 
+    def suspects_key(self, partition: int) -> str:
+        """The registry key under which an owner notes, as it leaves, that activities may have taken a process down."""
+        return f"suspects/{partition}"
+
     def reply_partition(self, client: str, partition_count: int) -> int:
         """The partition of the replies topic that a client reads."""
         return zlib.crc32(client.encode()) % partition_count

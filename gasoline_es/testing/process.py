@@ -129,6 +129,11 @@ class WorkerProcess:
     def driver(self) -> Driver | None:
         return self.node.driver
 
+    async def stop(self) -> None:
+        """End as by SIGTERM: what runs may end, what was decided is written, the partitions are released."""
+        await self._worker.stop()
+        await self.node.close()
+
     async def kill(self) -> None:
         """End as by SIGKILL: nothing more is written, nothing is released, nobody is told.
 

@@ -237,6 +237,12 @@ class Stage:
         await self._process.kill()
         await self._start_worker()
 
+    async def replace(self) -> None:
+        """Stop the worker cleanly and start another."""
+        assert self._process is not None
+        await self._process.stop()
+        await self._start_worker()
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Start something that nobody waits for: an error in it ends the verb that runs."""
         task = self.loop.create_task(coroutine)

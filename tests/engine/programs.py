@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gasoline_es import Gasoline, SignalTo
+from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, activity, workflow
+from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log.port import Outcome, Section
 from tests.engine import workflows as w
 
@@ -88,6 +91,46 @@ async def join_twenty(url: str) -> None:
     print("complete", flush=True)
 
 
+@activity
+async def end_the_process(ctx: ActivityContext, how: str) -> None:
+    await asyncio.sleep(0.05)
+    match how:
+        case "exit":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case _:
+            os.abort()
+
+
+@workflow
+async def killing_flow(ctx: WorkflowContext, how: str) -> None:
+    await ctx.activity(end_the_process, how)
+
+
+@activity
+async def leave_a_mark(ctx: ActivityContext, given: tuple[str, str]) -> None:
+    file, step = given
+    await asyncio.sleep(0.01)
+    with open(file, "a") as marks:
+        marks.write(f"{ctx.workflow_id}:{step}\n")
+
+
+@workflow
+async def innocent_flow(ctx: WorkflowContext, file: str) -> None:
+    await ctx.activity(leave_a_mark, (file, "a"))
+    await ctx.activity(leave_a_mark, (file, "b"))
+
+
+async def suicidal(url: str, killer: str) -> None:
+    """Work until the killer is dead and all others are complete; unless it ends this process before."""
+    async with Gasoline.open(url) as gasoline, gasoline.worker([killing_flow, innocent_flow]):
+        async for info in gasoline.list(name="innocent_flow"):
+            await gasoline.handle(info.id, innocent_flow).output()
+        with contextlib.suppress(WorkflowFailed):
+            await gasoline.handle(killer, killing_flow).output()
+
+
 if __name__ == "__main__":
     programs = {
         "count-to-three": count_to_three,
@@ -95,5 +138,6 @@ if __name__ == "__main__":
         "chaos": chaos,
         "carry": carry,
         "join-twenty": join_twenty,
+        "suicidal": suicidal,
     }
     asyncio.run(programs[sys.argv[1]](*sys.argv[2:]))

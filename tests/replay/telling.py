@@ -103,7 +103,8 @@ def wait(wait: Wait) -> str:
         case WaitActivity():
             later = "" if wait.not_before_us is None else f" not before {time(wait.not_before_us)}"
             given = f"{wait.step.plan.name}({wait.step.input.decode()})"
-            return f"waits: activity {given} {format_location(wait.location)}, attempt {wait.attempt}{later}"
+            kind = "ephemeral activity" if wait.step.ephemeral else "activity"
+            return f"waits: {kind} {given} {format_location(wait.location)}, attempt {wait.attempt}{later}"
         case WaitSleep():
             return f"waits: sleep {format_location(wait.location)} until {time(wait.deadline_us)}"
         case WaitSend():

@@ -100,14 +100,22 @@ class World:
         self.finish({self.waiting_activity(at).location: AttemptFailed(ev.ErrorInfo(kind, message), final)})
 
     def finish(self, outcomes: Mapping[Location, Any], document: bytes | None = None) -> None:
-        """Let activities end, each with its output or an :class:`AttemptFailed`, in this order and in one append."""
+        """Let activities end, each with its output or an :class:`AttemptFailed`, in this order and in one append.
+
+        What ephemeral ones gave is not appended for its own sake.
+        """
+        hurry = False
         for location, outcome in outcomes.items():
             wait = self.waiting_activity(location)
             if isinstance(outcome, AttemptFailed):
-                self._record(activity_failed(wait, self.now_us, outcome, self.now_us, 0.0))
+                failed = activity_failed(wait, self.now_us, outcome, self.now_us, 0.0)
+                self._record(failed)
+                hurry = hurry or not failed.final
             else:
                 self._record(activity_completed(wait, self.now_us, dump_json(outcome), document))
-        self._append()
+            hurry = hurry or not wait.step.ephemeral
+        if hurry:
+            self._append()
         self.drive()
 
     def suspend(self) -> None:
@@ -141,6 +149,8 @@ class World:
         """Take the body out of memory; nothing is recorded."""
         self.up = False
         self.close()
+        if self._batch:
+            self._undo()
 
     def close(self) -> None:
         run, self.run = self.run, None
@@ -190,22 +200,23 @@ class World:
     def drive(self) -> None:
         """Resume the body until it waits for something outside of it, or has ended."""
         while self.up and self.status in ("running", "sleeping"):
-            run = self.run
+            run, durable_seq = self.run, len(self.events)
             if run is None:
-                run = self._start()
+                run = self._start(durable_seq)
             else:
-                run.advance(self.now_us)
+                run.advance(self.now_us, durable_seq)
+            rides = run.end is None and run.unhurried
             run.fresh.clear()  # the worlds of these tests see to what is in `waits`
             run.given_up.clear()
             if run.end is not None:
                 self._finish(run.end)
-            if not self._batch:
+            if not self._batch or rides:
                 return
             self._append()
 
-    def _start(self) -> Run:
+    def _start(self, durable_seq: int) -> Run:
         self.run = run = Run(self.state, self._record, PLANS.get)
-        run.start(lambda strand: self.body(WorkflowContext(strand)), self.now_us)
+        run.start(lambda strand: self.body(WorkflowContext(strand)), self.now_us, durable_seq)
         return run
 
     def _finish(self, end: Returned | Died) -> None:

@@ -150,6 +150,7 @@ async def activities(ctx: WorkflowContext, order: Order, rush: RushOrder) -> Non
     assert_type(await ctx.activity(charge, order), Receipt)
     assert_type(await ctx.activity(charge, rush), Receipt)
     assert_type(await ctx.activity(charge, order, max_attempts=1, timeout=timedelta(hours=1)), Receipt)
+    assert_type(await ctx.activity(charge, order, ephemeral=True), Receipt)
     assert_type(await ctx.activity(pack, order), list[str])
     assert_type(await ctx.activity(either, order), Receipt)
     assert_type(await ctx.activity(count_, None), dict[str, int] | None)
