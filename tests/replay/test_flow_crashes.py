@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
-from gasoline_es.errors import ActivityFailed
+from gasoline_es.errors import ActivityFailed, Cancelled
 from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
 from tests.replay.world import START_US, WORKFLOW_ID, When, World
 
@@ -108,12 +108,36 @@ class Rounds(BaseModel):
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """Somebody cancels it when there are ``after`` facts: alone, or in one append with an activity's end, or its opposite.
+
+    ``ways``: what the bodies make of it.
+    """
+
+    after: int
+    beside: Literal["alone", "behind", "before"]
+    ways: tuple[Way, ...]
+
+
+Way = Literal["let pass", "clean up", "swallow"]
+
+
+@dataclass(frozen=True)
 class Program:
     """``order`` decides which activity ends next, and whether another one ends in the same append."""
 
     body: tuple[Do, ...]
     signals: tuple[tuple[int, str], ...]
     order: tuple[int, ...]
+    cancel: Cancel | None = None
+
+
+class Seen(list[Any]):
+    """All that the branches of a body saw. ``ways``: what they make of a cancel."""
+
+    def __init__(self, ways: tuple[Way, ...] = ("let pass",)) -> None:
+        super().__init__()
+        self.ways = ways
 
 
 versions = st.integers(1, 2)
@@ -154,7 +178,7 @@ programs = st.builds(
 )
 
 
-async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *, lets_fail: bool = False) -> None:
+async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: Seen, *, lets_fail: bool = False) -> None:
     """Do the steps; add all that is seen to the list that the branches share."""
     for do in body:
         try:
@@ -163,10 +187,26 @@ async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *,
             if lets_fail:
                 raise
             value = failed
+        except Cancelled:
+            way = seen.ways[len(seen) % len(seen.ways)]
+            if way != "let pass":
+                await clean_up(ctx, seen)
+            if way != "swallow":
+                raise
+            value = "swallowed"
         seen.append([repr(value), ctx.now().isoformat(), ctx.random()])
 
 
-def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
+async def clean_up(ctx: WorkflowContext, seen: Seen) -> None:
+    async def branch(inner: WorkflowContext) -> None:
+        await inner.sleep(1)
+        seen.append("cleaned up in a branch")
+
+    await ctx.activity(ACTIVITIES["refund"], [0, len(seen)])
+    await ctx.join(ctx.closure(branch), ctx.activity(ACTIVITIES["refund"], [0, len(seen)]))
+
+
+def made(given: WorkflowContext, do: Do, seen: Seen) -> Any:
     ctx = given.v(do.version)
     match do:
         case Act():
@@ -199,16 +239,16 @@ def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
         case Catch():
             return ctx.catch(made(given, do.part, seen))
         case Loop():
-            return made_loop(ctx, do)
+            return made_loop(ctx, do, seen.ways)
         case _:
             raise AssertionError(do)
 
 
-def made_loop(ctx: WorkflowContext, do: Loop) -> Any:
+def made_loop(ctx: WorkflowContext, do: Loop, ways: tuple[Way, ...]) -> Any:
     """Nothing but its state goes from one iteration to another, so each has a list of its own."""
 
     async def iteration(inner: WorkflowContext, state: Rounds) -> Break[list[str]] | None:
-        here: list[Any] = []
+        here = Seen(ways)
         await run_body(inner, do.body, here)
         state.seen.append(repr(here))
         return Break(state.seen) if len(state.seen) == do.iterations else None
@@ -234,7 +274,8 @@ class Outside:
         self.world = World(self._body, self._maybe_crash)
 
     async def _body(self, ctx: WorkflowContext) -> list[Any]:
-        seen: list[Any] = []
+        cancel = self.program.cancel
+        seen = Seen() if cancel is None else Seen(cancel.ways)
         await run_body(ctx, self.program.body, seen)
         return seen
 
@@ -269,8 +310,12 @@ class Outside:
                 world.signal(kind, BODIES[kind], f"s{number}")
                 return
         running = [wait for wait in world.waits if isinstance(wait, WaitActivity) and self._runs(wait)]
-        if running:
-            self._finish(running)
+        cancel = self.program.cancel
+        due = cancel is not None and world.state.cancel_seq is None and len(self.facts) >= cancel.after
+        if cancel is not None and due and not (running and cancel.beside != "alone"):
+            world.cancel()
+        elif running:
+            self._finish(running, None if cancel is None or not due else cancel.beside)
         elif world.waits and world.status == "running" and next(self.evictions, False):
             world.suspend()
         elif world.waits:
@@ -281,7 +326,7 @@ class Outside:
     def _runs(self, wait: WaitActivity) -> bool:
         return wait.not_before_us is None or wait.not_before_us <= self.world.now_us
 
-    def _finish(self, running: list[WaitActivity]) -> None:
+    def _finish(self, running: list[WaitActivity], cancelled: str | None) -> None:
         order = self.program.order
         choice = order[len(self.facts) % len(order)]
         first = running[choice % len(running)]
@@ -289,7 +334,9 @@ class Outside:
         if choice > 8:
             other = running[(choice + 1) % len(running)]
             outcomes[other.location] = self._outcome(other)
-        self.world.finish(outcomes)
+        cancel = ev.WorkflowCancelRequested("somebody")
+        before, behind = (cancel if cancelled == beside else None for beside in ("before", "behind"))
+        self.world.finish(outcomes, before=before, behind=behind)
 
     def _outcome(self, wait: WaitActivity) -> Any:
         failures, _ = parse_json(wait.step.input)
@@ -366,7 +413,7 @@ def test_replay_of_a_complete_flow_records_nothing_and_returns_the_same(program:
             state.apply(seq, next(times), data, "ray", "w1")
     recorded: list[ev.EventData] = []
     run = Run(state, recorded.append)
-    seen: list[Any] = []
+    seen = Seen()
     run.start(lambda strand: run_body(WorkflowContext(strand), program.body, seen), world.now_us)
     assert recorded == []
     assert isinstance(run.end, Returned)
