@@ -63,7 +63,17 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
     if not events:
         return Line("branch")
     located = [event for event in events if isinstance(event.data, ev.LocatedData)]
-    event = next((event for event in located if not isinstance(event.data, ev.StepPlaced)), located[0])
+    line = _answered(located, events, signals, full)
+    last = located[-1]
+    if isinstance(last.data, ev.StepInterrupted):
+        line.rest, line.rest_style = f"cancelled {_at(last)}", "yellow"
+    return line
+
+
+def _answered(located: Sequence[Event], events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Show a step by what is recorded of it, but for a cancel."""
+    telling = [event for event in located if not isinstance(event.data, ev.StepPlaced)]
+    event = telling[0] if telling else located[0]
     first = event.data
     match first:
         case ev.ActivityCompleted() | ev.ActivityFailed():
@@ -76,7 +86,7 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _race(first, events, signals, full) if first.kind == "race" else _branch(first, event)
         case ev.LoopCommitted():
             return _loop(first, events, signals, full)
-        case ev.StepPlaced():
+        case ev.StepPlaced() | ev.StepInterrupted():
             return _placed_only(first, events, signals, full)
         case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
             return _other(first, event, full)
@@ -137,7 +147,7 @@ def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable
         match data:
             case ev.ActivityFailed():
                 yield _failed_attempt(data, event, full)
-            case ev.StepPlaced():
+            case ev.StepPlaced() | ev.StepInterrupted():
                 pass
             case ev.ActivityCompleted():
                 if data.attempt > 1:
@@ -178,8 +188,10 @@ def _listen(data: ev.SignalConsumed, events: Sequence[Event], signals: Signals, 
     return line
 
 
-def _placed_only(data: ev.StepPlaced, events: Sequence[Event], signals: Signals, full: bool) -> Line:
-    """Show a step of a join that is not answered yet."""
+def _placed_only(
+    data: ev.StepPlaced | ev.StepInterrupted, events: Sequence[Event], signals: Signals, full: bool
+) -> Line:
+    """Show a step that is not answered: one of a join, or one at which a cancel came."""
     named = f" {escape(data.name)}" if data.name is not None else ""
     line = Line(f"{escape(data.kind)}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
     line.below.extend(_between(events, signals, full))
@@ -213,6 +225,8 @@ def _sleep(data: ev.SleepStarted, events: Sequence[Event], signals: Signals, ful
                 words = {"normal": "over", "uninterrupted": "ran out", "interrupted": "a signal came"}
                 told = f"{finished.outcome}: {words[finished.outcome]}"
                 line.below.append(Line(told, _at(event), rest_style=FAINT))
+            case ev.StepInterrupted():
+                pass
             case _:
                 line.below.extend(life(event, signals, full))
     return line
@@ -333,6 +347,12 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             yield Line("suspended", f"{_at(event)}, {render.waiting(data)}", rest_style=FAINT)
         case ev.WorkflowWoken():
             yield Line("woken", f"{_at(event)} by {escape(data.by)}", rest_style=FAINT)
+        case ev.WorkflowRecovered():
+            yield Line("recovered", f"{_at(event)} by {escape(data.by)}", rest_style=FAINT)
+        case ev.WorkflowCancelRequested():
+            yield Line("cancel requested", f"{_at(event)} by {escape(data.by)}", title_style="yellow", rest_style=FAINT)
+        case ev.WorkflowCancelled():
+            yield from _cancelled(data, event, full)
         case ev.WorkflowCompleted():
             line = Line("completed", _at(event), title_style="bold green", rest_style=FAINT)
             line.below.append(_payload("output", data.output, full))
@@ -360,6 +380,17 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             )
         case _:
             yield Line(escape(event.type), _at(event), rest_style=FAINT)
+
+
+def _cancelled(data: ev.WorkflowCancelled, event: Event, full: bool) -> Iterable[Line]:
+    line = Line("cancelled", _at(event), title_style="bold yellow", rest_style=FAINT)
+    if data.error is not None:
+        line.below.append(Line("clean-up failed", render.error(data.error, full=full), title_style=BAD))
+        if full:
+            line.below.extend(traceback(data.error))
+    if data.state != b"null":
+        line.below.append(_payload("state", data.state, full))
+    yield line
 
 
 def _dispatched(data: ev.WorkflowDispatched, event: Event, full: bool) -> Line:

@@ -61,8 +61,8 @@ def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData],
     if not state.failures:
         return [], _refused(
             workflow_id,
-            f"did not die of an activity's failure, but of {state.summary.error}. There is nothing to recover: mend the "
-            f"code, then wake the workflow, which replays it",
+            f"did not die of an activity's failure, but of {state.summary.error}. Only a failure that leaves the body as "
+            f"it is can be cleared. Mend the code, then wake the workflow, which replays what is recorded",
         )
     undone = [location for location in state.failures if _is_undone(state, location)]
     if undone:
@@ -97,7 +97,12 @@ def failures_in(error: BaseException, history: History) -> tuple[Location, ...]:
             location = _located(one)
             entry = None if location is None else history.at(location)
             # Anybody can make such an error; only a recorded failure can be cleared.
-            if location is not None and isinstance(entry, ActivityEntry) and entry.failures and entry.failures[-1].final:
+            if (
+                location is not None
+                and isinstance(entry, ActivityEntry)
+                and entry.failures
+                and entry.failures[-1].final
+            ):
                 found[location] = None
     return tuple(sorted(found))
 

@@ -75,10 +75,10 @@ class Run:
 
     __slots__ = (
         "_answered",
+        "_cancel",
         "_heap",
         "_root",
         "_undecided",
-        "_cancel",
         "branch",
         "busy",
         "cancelled",

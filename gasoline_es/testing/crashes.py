@@ -20,9 +20,9 @@ _INCIDENTAL: Final = (ev.WorkflowSuspended, ev.WorkflowWoken, ev.WaiterAdded)
 """When somebody leaves memory, or asks before and not after the answer is there, makes no difference to the outcome."""
 
 _NOT_COMPARED: Final = frozenset(
-    {"location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
+    {"by", "location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
 )
-"""Ids and places; times are those fields that end in ``_us``."""
+"""Ids and places, and who asked; times are those fields that end in ``_us``."""
 
 _WHEN: Final[tuple[Literal["before"], Literal["after"]]] = ("before", "after")
 

@@ -149,9 +149,11 @@ class Story:
                 self._refused(world.recover())
             case "complete+cancel" | "cancel+complete":
                 at, rest = _located(rest)
-                cancel = ev.WorkflowCancelRequested("operator")
-                first = command.startswith("cancel")
-                world.finish({at: json.loads(rest)}, **{"before" if first else "behind": cancel})
+                cancel, outcomes = ev.WorkflowCancelRequested("operator"), {at: json.loads(rest)}
+                if command.startswith("cancel"):
+                    world.finish(outcomes, before=cancel)
+                else:
+                    world.finish(outcomes, behind=cancel)
             case "sent":
                 at, name = _located(rest)
                 world.answer(ev.SignalSent(at, 1, "sent", name, b"{}", None))
