@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
-from gasoline_es.core.decide import not_found
+from gasoline_es.core.commands import Cancel, Decidable, Dispatch, Recover, Reply, SendSignal, Wake
+from gasoline_es.core.decide import not_found, was_cancelled
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import ErrorInfo, Event, WorkflowCompleted
 from gasoline_es.core.guard import check_outside_body
@@ -104,9 +104,9 @@ class WorkflowHandle(Generic[O]):
     async def output(self, timeout: float | timedelta | None = None) -> O:
         """Wait until the workflow has completed; return its output.
 
-        Raises: WorkflowFailed: it is dead (waking it may mend that). TimeoutError: not within ``timeout`` seconds; it says
-            what the workflow waits for, and whether anybody runs it. WorkflowNotFound. DefinitionError: the id belongs to
-            a workflow of another name.
+        Raises: WorkflowFailed: it is dead (waking it may mend that). WorkflowCancelled: it ended without an output.
+            TimeoutError: not within ``timeout`` seconds; it says what the workflow waits for, and whether anybody runs it.
+            WorkflowNotFound. DefinitionError: the id belongs to a workflow of another name.
         """
         raw = await self._client._output(self.id, self._definition.name, timeout)  # pyright: ignore[reportPrivateUsage]
         output: O = self._definition.output_codec.decode(raw)
@@ -115,7 +115,7 @@ class WorkflowHandle(Generic[O]):
     async def signal(self, signal: Signal, *, id: str | None = None) -> str:
         """Send a signal; returns its id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
 
-        Raises: WorkflowNotFound: no such workflow, or it is complete. RecordTooLarge, NotSerializable: nothing is sent.
+        Raises: WorkflowNotFound: no such workflow, or it is over. RecordTooLarge, NotSerializable: nothing is sent.
         """
         return await self._client.signal(signal, to=self.id, id=id)
 
@@ -132,6 +132,14 @@ class WorkflowHandle(Generic[O]):
     async def wake(self) -> None:
         """Run it again: a dead workflow replays what is recorded and goes on from there. Raises: WorkflowNotFound."""
         await self._client.wake(self.id)
+
+    async def cancel(self, *, now: bool = False) -> None:
+        """End it for good: see ``gasoline.cancel``. ``output()`` waits for that, and raises WorkflowCancelled."""
+        await self._client.cancel(self.id, now=now)
+
+    async def recover(self) -> None:
+        """Let the activity that it died of run again, from its first attempt: see ``gasoline.recover``."""
+        await self._client.recover(self.id)
 
 
 class Client:
@@ -392,7 +400,31 @@ class Client:
         Raises: WorkflowNotFound.
         """
         self._writable("wake")
-        await self._decide(Wake(check_workflow_id(workflow_id), by=f"client {self._node.log.incarnation}"))
+        await self._decide(Wake(check_workflow_id(workflow_id), self._by))
+
+    async def cancel(self, workflow_id: str, *, now: bool = False) -> None:
+        """End a workflow for good. On return that is durable: from here on it can only end as cancelled.
+
+        Its body is thrown a ``Cancelled`` where it waits, and may clean up with steps of its own before it ends; what it
+        returns or raises then changes nothing. With ``now`` it ends at once and does not clean up: for one that is stuck
+        in its clean-up, or whose code is gone. A dead one has no body to clean up, and ends at once. Cancelling a
+        workflow again changes nothing, so a call whose answer was lost can be repeated.
+
+        Raises: WorkflowNotFound. GasolineError: it is complete already, or unreadable.
+        """
+        self._writable("cancel")
+        await self._decide(Cancel(check_workflow_id(workflow_id), self._by, now))
+
+    async def recover(self, workflow_id: str) -> None:
+        """Let the activities whose final failures a workflow died of run again, from their first attempts.
+
+        Durable on return. What failed and was caught stays as it is, and so does everything else that is recorded.
+
+        Raises: WorkflowNotFound. GasolineError: it is not dead, or it died of something else than an activity's failure,
+            or it was rolled back since.
+        """
+        self._writable("recover")
+        await self._decide(Recover(check_workflow_id(workflow_id), self._by))
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -426,6 +458,8 @@ class Client:
             _check_its_name(workflow_id, name, summary.name)
             if summary.status == "complete":
                 return await self._recorded_output(index, workflow_id)
+            if summary.status == "cancelled":
+                raise was_cancelled(workflow_id, summary.name)
             if summary.status in ("dead", "unreadable"):
                 raise _failed(summary)
             await watch.changed.wait()
@@ -467,7 +501,11 @@ class Client:
         assert state.output is not None
         return state.output
 
-    async def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
+    @property
+    def _by(self) -> str:
+        return f"client {self._node.log.incarnation}"
+
+    async def _decide(self, command: Decidable) -> Reply:
         return _raised(await self._calls.decide(command))
 
     def _dispatching(

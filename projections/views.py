@@ -11,6 +11,7 @@ from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import (
     ActivityCompleted,
     EventData,
+    WorkflowCancelled,
     WorkflowCompleted,
     WorkflowDispatched,
     WorkflowTagsUpdated,
@@ -59,7 +60,7 @@ class PartitionViews:
             self._tags.put(workflow_id, data.name, data.tags)
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, data.tags)
-        elif isinstance(data, WorkflowCompleted):
+        elif isinstance(data, WorkflowCompleted | WorkflowCancelled):
             self._tags.remove(workflow_id)
 
     def fold(self, records: Iterable[Record]) -> None:

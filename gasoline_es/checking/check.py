@@ -175,7 +175,7 @@ class _Fold:
         self._states: dict[str, WorkflowState] = {}
         self._topics: dict[str, dict[str, WorkflowState]] = {"": self._states}
         self._over: set[tuple[str, str]] = set()
-        """Workflows that are done with: complete, or not of this module."""
+        """Workflows that are done with: complete, cancelled, or not of this module."""
 
     def take(self, topic: str, key: str, raw: bytes) -> None:
         """Fold one event. Raises: ValueError: it is none, and not even its workflow can be told."""
@@ -193,7 +193,7 @@ class _Fold:
                 return
             state = self._states[workflow_id] = WorkflowState(workflow_id)
         state.apply(seq, time_us, data, ray_id, worker)
-        if isinstance(data, ev.WorkflowCompleted):
+        if isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled):
             del self._states[workflow_id]
             self._over.add((topic, workflow_id))
             self._judge(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gasoline_es.core.history import Entry, History, RemovedEntry, SignalsEntry, SleepEntry, VersionEntry
+from gasoline_es.core.history import Entry, History, RemovedEntry, SignalsEntry, VersionEntry, sleep_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.strand import place_of
 from gasoline_es.definitions import Workflow
@@ -57,9 +57,8 @@ def advice(error: BaseException | None, history: History) -> str:
         for text in error.fields["locations"]:
             entry = history.at(parse_location(text))
             # A timed listen has two places, and one `removed` passes both.
-            taken = (
-                isinstance(entry, SignalsEntry) and isinstance(before, SleepEntry) and before.outcome == "interrupted"
-            )
+            sleep = sleep_of(before)
+            taken = isinstance(entry, SignalsEntry) and sleep is not None and sleep.outcome == "interrupted"
             if entry is not None and not taken:
                 lines.append(f"`{_put_back(entry)}`")
             before = entry

@@ -17,7 +17,7 @@ from gasoline_es.checking.watch import WatchedRun
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.location import format_location
-from gasoline_es.core.replay import Returned
+from gasoline_es.core.replay import Returned, Unwound
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.strand import FATAL
 from gasoline_es.core.values import parse_json
@@ -61,12 +61,13 @@ class _Trial:
         self.state = state
         self.status = state.summary.status
         self.news: list[ev.EventData] = []
-        if state.summary.completed_us is not None:
-            self.stands: Literal["complete", "dead", "incomplete"] = "complete"
-        else:
-            self.stands = "dead" if self.status == "dead" else "incomplete"
-        # One that is complete will never run again, so it needs nothing.
-        self.observed = None if self.stands == "complete" else observed
+        self.stands: Literal["complete", "dead", "incomplete"] = "incomplete"
+        if self.status == "complete":
+            self.stands = "complete"
+        elif self.status in ("dead", "cancelled"):
+            self.stands = "dead"  # nobody minds how a body that was cancelled leaves its clean-up
+        # One that is over will never run again, so it needs nothing.
+        self.observed = observed if state.summary.incomplete else None
         self.run = (WatchedRun if self.observed is None else ObservedRun)(state, self._record)
 
     def _record(self, data: ev.EventData) -> None:
@@ -120,6 +121,8 @@ class _Trial:
             return self._waits()
         if isinstance(end, Returned):
             return self._returned(end.value, recorded_output)
+        if isinstance(end, Unwound):
+            return REPLAYS
         error = self.run.error
         if isinstance(error, HistoryDiverged):
             return self._fails("diverged", error)

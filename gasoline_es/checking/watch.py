@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gasoline_es.core.branch import Branch, Record
 from gasoline_es.core.cursor import Cursor
-from gasoline_es.core.history import SleepEntry
+from gasoline_es.core.history import sleep_of
 from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Run
 from gasoline_es.core.state import WorkflowState
@@ -80,6 +80,6 @@ class WatchedRun(Run):
         history = self.state.history
         for prefix, entries in history.branches().items():
             # Below a sleep stands what a timed listen in a join took: no branch of its own.
-            if prefix not in self.seen and not isinstance(history.at(prefix), SleepEntry):
+            if prefix not in self.seen and sleep_of(history.at(prefix)) is None:
                 left += sum(1 for entry in entries if entry.seq <= self._recorded_seq)
         return left

@@ -63,9 +63,17 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
     if not events:
         return Line("branch")
     located = [event for event in events if isinstance(event.data, ev.LocatedData)]
-    event = next(
-        (event for event in located if not isinstance(event.data, ev.StepPlaced | ev.ActivityStarted)), located[0]
-    )
+    line = _answered(located, events, signals, full)
+    last = located[-1]
+    if isinstance(last.data, ev.StepInterrupted):
+        line.rest, line.rest_style = f"cancelled {_at(last)}", "yellow"
+    return line
+
+
+def _answered(located: Sequence[Event], events: Sequence[Event], signals: Signals, full: bool) -> Line:
+    """Show a step by what is recorded of it, but for a cancel."""
+    telling = [event for event in located if not isinstance(event.data, ev.StepPlaced | ev.ActivityStarted)]
+    event = telling[0] if telling else located[0]
     first = event.data
     match first:
         case ev.ActivityCompleted() | ev.ActivityFailed():
@@ -78,7 +86,7 @@ def _step(events: Sequence[Event], signals: Signals, full: bool) -> Line:
             return _race(first, events, signals, full) if first.kind == "race" else _branch(first, event)
         case ev.LoopCommitted():
             return _loop(first, events, signals, full)
-        case ev.StepPlaced() | ev.ActivityStarted():
+        case ev.StepPlaced() | ev.ActivityStarted() | ev.StepInterrupted():
             return _placed_only(first, events, signals, full)
         case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
             return _other(first, event, full)
@@ -145,7 +153,7 @@ def _attempts(events: Sequence[Event], signals: Signals, full: bool) -> Iterable
         match data:
             case ev.ActivityFailed():
                 yield _failed_attempt(data, event, full)
-            case ev.StepPlaced():
+            case ev.StepPlaced() | ev.StepInterrupted():
                 pass
             case ev.ActivityStarted():
                 yield _started(data, event)
@@ -194,9 +202,9 @@ def _listen(data: ev.SignalConsumed, events: Sequence[Event], signals: Signals, 
 
 
 def _placed_only(
-    data: ev.StepPlaced | ev.ActivityStarted, events: Sequence[Event], signals: Signals, full: bool
+    data: ev.StepPlaced | ev.ActivityStarted | ev.StepInterrupted, events: Sequence[Event], signals: Signals, full: bool
 ) -> Line:
-    """Show a step that is not answered yet: of a join, or an activity under suspicion."""
+    """Show a step that is not answered: of a join, an activity under suspicion, or one at which a cancel came."""
     kind = "activity" if isinstance(data, ev.ActivityStarted) else escape(data.kind)
     named = f" {escape(data.name)}" if data.name is not None else ""
     line = Line(f"{kind}{named}{_version(data.version)}", f"since {_at(events[0])}", rest_style="yellow")
@@ -233,6 +241,8 @@ def _sleep(data: ev.SleepStarted, events: Sequence[Event], signals: Signals, ful
                 words = {"normal": "over", "uninterrupted": "ran out", "interrupted": "a signal came"}
                 told = f"{finished.outcome}: {words[finished.outcome]}"
                 line.below.append(Line(told, _at(event), rest_style=FAINT))
+            case ev.StepInterrupted():
+                pass
             case _:
                 line.below.extend(life(event, signals, full))
     return line
@@ -353,6 +363,12 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             yield Line("suspended", f"{_at(event)}, {render.waiting(data)}", rest_style=FAINT)
         case ev.WorkflowWoken():
             yield Line("woken", f"{_at(event)} by {escape(data.by)}", rest_style=FAINT)
+        case ev.WorkflowRecovered():
+            yield Line("recovered", f"{_at(event)} by {escape(data.by)}", rest_style=FAINT)
+        case ev.WorkflowCancelRequested():
+            yield Line("cancel requested", f"{_at(event)} by {escape(data.by)}", title_style="yellow", rest_style=FAINT)
+        case ev.WorkflowCancelled():
+            yield from _cancelled(data, event, full)
         case ev.WorkflowCompleted():
             line = Line("completed", _at(event), title_style="bold green", rest_style=FAINT)
             line.below.append(_payload("output", data.output, full))
@@ -380,6 +396,17 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             )
         case _:
             yield Line(escape(event.type), _at(event), rest_style=FAINT)
+
+
+def _cancelled(data: ev.WorkflowCancelled, event: Event, full: bool) -> Iterable[Line]:
+    line = Line("cancelled", _at(event), title_style="bold yellow", rest_style=FAINT)
+    if data.error is not None:
+        line.below.append(Line("clean-up failed", render.error(data.error, full=full), title_style=BAD))
+        if full:
+            line.below.extend(traceback(data.error))
+    if data.state != b"null":
+        line.below.append(_payload("state", data.state, full))
+    yield line
 
 
 def _dispatched(data: ev.WorkflowDispatched, event: Event, full: bool) -> Line:

@@ -20,6 +20,7 @@ STYLES: Final[Mapping[str, str]] = {
     "running": "blue",
     "sleeping": "cyan",
     "complete": "green",
+    "cancelled": "yellow",
     "dead": "bold red",
     "unreadable": "bold magenta",
 }

@@ -66,11 +66,11 @@ class Step:
             return committed.output is None
         if self.branches:
             return self.last is not None and self.last.open
-        located = [event.data for event in self.events if isinstance(event.data, ev.LocatedData)]
-        match located[-1] if located else None:
+        telling = [event.data for event in self.events if isinstance(event.data, ev.LocatedData | ev.WorkflowRecovered)]
+        match telling[-1] if telling else None:
             case ev.ActivityFailed() as failed:
                 return not failed.final
-            case ev.SleepStarted() | ev.StepPlaced() | ev.ActivityStarted():
+            case ev.SleepStarted() | ev.StepPlaced() | ev.ActivityStarted() | ev.WorkflowRecovered():
                 return True
             case _:
                 return False
@@ -115,11 +115,15 @@ class History:
         if isinstance(data, ev.LocatedData):
             self.step(data.location).events.append(event)
             return
-        ended = isinstance(data, ev.WorkflowCompleted | ev.SignalDiscarded)
+        if isinstance(data, ev.WorkflowRecovered):
+            for location in data.locations:
+                self.step(location).events.append(event)
+            return
+        ended = isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled | ev.SignalDiscarded)
         step = self.root.last or self.root
         while not ended and step.branches and step.open and step.last is not None:
             step = step.last
-        (step.events if step.open else step.after).append(event)
+        (step.events if step.open and not ended else step.after).append(event)
 
 
 def fold(events: Iterable[Event]) -> History:

@@ -1,4 +1,4 @@
-"""``gasoline workflow …``: list, get, history."""
+"""``gasoline workflow …``: list, get, history; wake, cancel, recover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Workflows: which there are, where each stands, what happened.",
+    help="Workflows: which there are, where each stands, what happened; and what an operator does with one.",
 )
 
 _AGE: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
@@ -31,6 +31,7 @@ class Statuses(StrEnum):
     running = "running"
     sleeping = "sleeping"
     complete = "complete"
+    cancelled = "cancelled"
     dead = "dead"
     unreadable = "unreadable"
 
@@ -164,6 +165,74 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
             from gasoline_es.cli.tree import show
 
             show([event for record in records if (event := log.decode(record)) is not None], output, full=full)
+
+
+# --- what an operator does ---------------------------------------------------------------------------------------------
+
+
+@commands.command(short_help="Run a dead or sleeping workflow again.")
+def wake(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
+    """Run a workflow again: a dead one replays what is recorded, with the code of the worker that runs it.
+
+    One that died of a mistake in the code goes on from where it was once the code is mended. A failure of an activity
+    that is recorded as final stays so: see `workflow recover`. One that runs, or is over, is left alone.
+
+    \b
+    Examples:
+      gasoline workflow wake 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow list --status dead --name fulfil | jq -r .id | xargs -n 1 gasoline workflow wake
+
+    \b
+    JSON keys: id, name, status.
+    """
+    from gasoline_es.cli.acting import act
+
+    act(_settings(context), json, id, lambda gasoline: gasoline.wake(id))
+
+
+@commands.command(short_help="End a workflow for good.")
+def cancel(
+    context: typer.Context,
+    id: WorkflowId,
+    now: Annotated[bool, typer.Option("--now", help="Do not let its body clean up: end it at once.")] = False,
+    json: Json = None,
+) -> None:
+    """End a workflow for good: its body may clean up, and then it is cancelled.
+
+    The request is durable when this returns. It is carried out by a worker that runs the workflow, also by one that comes
+    later. A dead workflow is cancelled at once. Cancelling one again changes nothing.
+
+    \b
+    Examples:
+      gasoline workflow cancel 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow cancel ID --now
+
+    \b
+    JSON keys: id, name, status (running while it cleans up, then cancelled).
+    """
+    from gasoline_es.cli.acting import act
+
+    act(_settings(context), json, id, lambda gasoline: gasoline.cancel(id, now=now))
+
+
+@commands.command(short_help="Let the activity that a workflow died of run again.")
+def recover(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
+    """Let the activities whose final failures a workflow died of run again, from their first attempts.
+
+    For when the cause outside is mended: the service is back, the account has money. Everything else that is recorded
+    stays, and so do the failed attempts in the history. A workflow that died of a mistake in the code is woken instead.
+
+    \b
+    Examples:
+      gasoline workflow recover 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow list --status dead --error MaxFailures | jq -r .id | xargs -n 1 gasoline workflow recover
+
+    \b
+    JSON keys: id, name, status.
+    """
+    from gasoline_es.cli.acting import act
+
+    act(_settings(context), json, id, lambda gasoline: gasoline.recover(id))
 
 
 # --- what was typed ---------------------------------------------------------------------------------------------------

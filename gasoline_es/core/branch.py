@@ -15,11 +15,13 @@ from gasoline_es.core.cursor import Cursor
 from gasoline_es.core.decide import not_found
 from gasoline_es.core.durations import add_us
 from gasoline_es.core.history import (
+    TAKEN_CHARACTERS_MAX,
     TIMED_LISTEN,
     ActivityEntry,
     BranchEntry,
     CheckpointEntry,
     Entry,
+    InterruptedEntry,
     LoopEntry,
     OutputEntry,
     PlacedEntry,
@@ -30,6 +32,7 @@ from gasoline_es.core.history import (
     SleepEntry,
     SpawnedEntry,
     VersionEntry,
+    sleep_of,
 )
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.rollback import Handlers
@@ -48,13 +51,25 @@ from gasoline_es.core.steps import (
     SleepStep,
     Step,
 )
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
-from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, HistoryDiverged, WorkflowNotFound
+from gasoline_es.core.waits import (
+    Asker,
+    Wait,
+    WaitActivity,
+    WaitListen,
+    WaitOutput,
+    WaitSend,
+    WaitSleep,
+    made_cancel,
+)
+from gasoline_es.errors import (
+    ActivityFailed,
+    ActivityMaxFailuresReached,
+    HistoryDiverged,
+    WorkflowCancelled,
+    WorkflowNotFound,
+)
 
-TAKEN_CHARACTERS_MAX: Final = 200_000
-"""One listen stops taking signals when their ids grow beyond this, so that its event stays within a record's limit."""
-
-RECORDED: Final = (ActivityFailed, WorkflowNotFound)
+RECORDED: Final = (ActivityFailed, WorkflowNotFound, WorkflowCancelled)
 """The errors that are recorded as the answers of steps: a body may catch them, as it will again on every replay."""
 
 Record = Callable[[ev.EventData], None]
@@ -149,6 +164,8 @@ class Branch:
         entry = self._state.history.at(wait.location)
         if entry is None or isinstance(entry, PlacedEntry):
             return None
+        if isinstance(entry, InterruptedEntry):
+            return entry.seq
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
@@ -166,12 +183,14 @@ class Branch:
     def deliver(self, wait: Wait) -> Any:
         """Return the recorded answer.
 
-        Raises: one of RECORDED: what is recorded is an error, to be raised into the body.
+        Raises: one of RECORDED: what is recorded is an error, to be raised into the body. Cancelled: a cancel is.
             HistoryDiverged: what is recorded cannot be given to this code.
         """
         entry = self._state.history.at(wait.location)
         assert entry is not None
         self.clock_us, self.seq = entry.time_us, entry.seq
+        if isinstance(entry, InterruptedEntry):
+            raise made_cancel()
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
@@ -215,6 +234,23 @@ class Branch:
         elif now_us >= wait.deadline_us:
             self._record(ev.SleepFinished(wait.location, "uninterrupted"))
 
+    def interrupt(self, wait: WaitActivity | WaitSleep | WaitListen | WaitOutput) -> int:
+        """Let a cancel be the answer, whatever it would have been; return the event's ``seq``."""
+        at, step, name = wait.location, wait.step, None
+        if not isinstance(self._state.history.at(at), InterruptedEntry):
+            if isinstance(wait, WaitActivity):
+                kind, name = "activity", wait.step.plan.name
+            elif isinstance(wait, WaitOutput):
+                kind, name = "output", wait.step.name
+            elif isinstance(wait, WaitSleep):
+                kind = "sleep"
+            else:
+                kind = "listen" if wait.deadline_us is None else TIMED_LISTEN
+            self._record(ev.StepInterrupted(at, step.version, kind, name))
+        entry = self._state.history.at(at)
+        assert entry is not None
+        return entry.seq
+
     def output(self, step: ActivityStep, entry: ActivityEntry) -> Any:
         """Give an activity's recorded output to the body. Raises: HistoryDiverged."""
         assert entry.output is not None
@@ -243,13 +279,15 @@ class Branch:
 
     def _output_of(self, step: OutputStep, entry: OutputEntry) -> Any:
         if entry.error is not None:
+            if entry.error.type == WorkflowCancelled.__name__:
+                raise WorkflowCancelled(entry.error.message, workflow_id=entry.workflow_id, workflow=entry.workflow)
             raise WorkflowNotFound(entry.error.message, workflow_id=entry.workflow_id)
         assert entry.output is not None
         return self._decode(step, step.decode, entry.output, entry.location, f"output of workflow {entry.workflow!r}")
 
     def _sleep(self, location: Location) -> SleepEntry:
-        entry = self._state.history.at(location)
-        assert isinstance(entry, SleepEntry)
+        entry = sleep_of(self._state.history.at(location))
+        assert entry is not None
         return entry
 
     # --- signals ------------------------------------------------------------------------------------------------------
@@ -323,7 +361,8 @@ class Branch:
         entry = self._state.history.at(location)
         assert entry is not None
         self.clock_us, self.seq = entry.time_us, entry.seq
-        if isinstance(entry, SleepEntry) and entry.outcome == "interrupted":
+        sleep = sleep_of(entry)
+        if sleep is not None and sleep.outcome == "interrupted":
             rest = self._state.history.at((*location, _FIRST))  # it was in a join
             if rest is None:
                 rest = self.cursor.current

@@ -60,6 +60,25 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a workflow for good, after its body has cleaned up. ``now``: without that. Asked again, nothing changes."""
+
+    TYPE: ClassVar[str] = "cancel"
+    workflow_id: str
+    by: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Clear the final failure that a workflow died of, and run it again."""
+
+    TYPE: ClassVar[str] = "recover"
+    workflow_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitOutput:
     """Workflow ``waiter`` wants the output of this one, for its step at ``waiting_at`` (a location as text)."""
 
@@ -72,7 +91,7 @@ class AwaitOutput:
 
 @dataclass(frozen=True, slots=True)
 class TellOutput:
-    """The workflow ``of`` that this one waits for, at ``waiting_at``, has completed with this output."""
+    """The workflow ``of`` that this one waits for, at ``waiting_at``, has completed with this output; None: was cancelled."""
 
     TYPE: ClassVar[str] = "tell_output"
     workflow_id: str
@@ -80,7 +99,7 @@ class TellOutput:
     version: int
     of: str
     name: str
-    output: bytes
+    output: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +111,11 @@ class Yield:
     workflow_id: str = ""
 
 
-Decidable = Dispatch | SendSignal | Wake | AwaitOutput | TellOutput
+Decidable = Dispatch | SendSignal | Wake | Cancel | Recover | AwaitOutput | TellOutput
 """What is decided about one workflow."""
 Command = Decidable | Yield
 
-_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, AwaitOutput, TellOutput, Yield)
+_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, Cancel, Recover, AwaitOutput, TellOutput, Yield)
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
 _PAYLOADS = frozenset({"input", "body", "output"})
 
@@ -126,7 +145,11 @@ def encode_request(request: Request) -> bytes:
     fields: dict[str, Any] = {}
     for name in (known.name for known in dataclasses.fields(command)):
         value = getattr(command, name)
-        fields[name] = orjson.Fragment(value) if name in _PAYLOADS else value
+        if name in _PAYLOADS:
+            if value is None:
+                continue  # which is no JSON null
+            value = orjson.Fragment(value)
+        fields[name] = value
     fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE
     return orjson.dumps(fields)
 
@@ -176,6 +199,10 @@ def _checked(command: Command) -> Command:
         check_workflow_id(command.waiter if isinstance(command, AwaitOutput) else command.of)
         if type(command.version) is not int or command.version < 1:
             raise TypeError(f"version {command.version!r}")
+    elif type(command.by) is not str:
+        raise TypeError(f"by {command.by!r}")
+    elif isinstance(command, Cancel) and type(command.now) is not bool:
+        raise TypeError(f"now {command.now!r}")
     return command
 
 

@@ -10,15 +10,26 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never, cast
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.commands import AwaitOutput, Decidable, Dispatch, Reply, SendSignal, TellOutput, Wake
+from gasoline_es.core.commands import (
+    AwaitOutput,
+    Cancel,
+    Decidable,
+    Dispatch,
+    Recover,
+    Reply,
+    SendSignal,
+    TellOutput,
+    Wake,
+)
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.ending import cancel, recover
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
 from gasoline_es.core.state import Started, WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity
-from gasoline_es.errors import GasolineError, KeyReused, WorkflowNotFound
+from gasoline_es.errors import GasolineError, KeyReused, WorkflowCancelled, WorkflowNotFound
 
 Decision = tuple[list[ev.EventData], Reply]
 
@@ -35,6 +46,10 @@ def decide(state: WorkflowState | None, command: Decidable, request_id: str | No
             return _signal(state, command)
         case Wake():
             return _wake(state, command)
+        case Cancel():
+            return ([], Reply(error=not_found(command.workflow_id))) if state is None else cancel(state, command)
+        case Recover():
+            return ([], Reply(error=not_found(command.workflow_id))) if state is None else recover(state, command)
         case AwaitOutput():
             return _await_output(state, command)
         case TellOutput():
@@ -93,7 +108,7 @@ def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:
     if command.signal_id in state.known:
         return [], Reply(command.signal_id)
     if not state.summary.incomplete:
-        return [], Reply(error=not_found(command.workflow_id, "it is complete"))
+        return [], Reply(error=not_found(command.workflow_id, f"it is {state.summary.status}"))
     if state.summary.status == "unreadable":
         # What it has consumed cannot be told, so neither can a repeat.
         why = f"workflow {command.workflow_id} takes no signals: {state.summary.error}"
@@ -118,7 +133,7 @@ def _wake(state: WorkflowState | None, command: Wake) -> Decision:
     if status == "unreadable":
         error = GasolineError(f"workflow {command.workflow_id} cannot run: {state.summary.error}")
         return [], Reply(error=error)
-    return [], Reply(command.workflow_id)  # running or complete: there is nothing to wake
+    return [], Reply(command.workflow_id)  # running or over: there is nothing to wake
 
 
 def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision:
@@ -127,6 +142,8 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
         return [], Reply(error=not_found(command.workflow_id))
     if state.output is not None:
         return [], Reply(command.workflow_id, output=state.output)
+    if state.summary.status == "cancelled":
+        return [], Reply(error=was_cancelled(command.workflow_id, state.summary.name))
     waiting_at = parse_location(command.waiting_at)
     if (command.waiter, waiting_at) in state.waiters:
         return [], Reply(command.workflow_id)
@@ -138,13 +155,24 @@ def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
     at = parse_location(command.waiting_at)
     if state is None or not state.summary.incomplete or not state.history.open_at(at):
         return [], Reply(command.workflow_id)
-    received = ev.OutputReceived(at, command.version, command.of, command.name, command.output)
+    error = None
+    if command.output is None:
+        told = was_cancelled(command.of, command.name)
+        error = ev.ErrorInfo(type(told).__name__, told.message)
+    received = ev.OutputReceived(at, command.version, command.of, command.name, command.output, error)
     return [received], Reply(command.workflow_id)
 
 
 def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFound:
     """Return the error for an id that nothing answers to."""
     return WorkflowNotFound(f"workflow {workflow_id} not found: {why}", workflow_id=workflow_id)
+
+
+def was_cancelled(workflow_id: str, name: str) -> WorkflowCancelled:
+    """Return the error for who waits for the output of a workflow that was cancelled."""
+    return WorkflowCancelled(
+        f"workflow {name!r} {workflow_id} was cancelled: it has no output", workflow_id=workflow_id, workflow=name
+    )
 
 
 # --- activities -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ then answered by its *asker* being told. A node may be dropped instead, when a r
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gasoline_es.core.branch import Branch
@@ -23,8 +23,8 @@ from gasoline_es.core.steps import (
     Step,
     ValueStep,
 )
-from gasoline_es.core.waits import Asker, Wait, WaitCommit
-from gasoline_es.errors import StepMisused
+from gasoline_es.core.waits import Asker, Failure, Wait, WaitCommit, made_cancel
+from gasoline_es.errors import Cancelled, StepMisused
 
 if TYPE_CHECKING:
     from gasoline_es.core.replay import Run
@@ -36,6 +36,9 @@ class Node(Protocol):
 
     def start(self) -> None:
         """Go on as far as what is recorded allows; may tell the asker at once."""
+
+    def cancel(self) -> None:
+        """Let what is awaited below it, and has not ended, give a cancel in place of its answer."""
 
     def drop(self) -> None:
         """Nobody waits for it any more: close what is below it."""
@@ -82,6 +85,9 @@ class _Leaf:
     def start(self) -> None:
         self._run.wait_for(self._wait)
 
+    def cancel(self) -> None:
+        self._run.interrupt(self._wait)
+
     def drop(self) -> None:
         self._run.give_up(self._wait)
 
@@ -97,6 +103,9 @@ class _Value:
 
     def start(self) -> None:
         self._asker.answered(self._value, None)
+
+    def cancel(self) -> None:
+        pass
 
     def drop(self) -> None:
         pass
@@ -114,6 +123,9 @@ class _Body:
     def start(self) -> None:
         self._strand.start(self._step.body)
 
+    def cancel(self) -> None:
+        self._strand.cancel()
+
     def drop(self) -> None:
         self._strand.drop()
 
@@ -128,12 +140,15 @@ class _Part:
         self._index = index
         self.branch = branch
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         self._whole.part(self._index, value, error)
 
 
 class _Join:
-    """Steps side by side. Each is driven to its own end; then the first error in the order of the arguments is raised."""
+    """Steps side by side. Each is driven to its own end; then the first error in the order of the arguments is raised.
+
+    A cancel goes before every error.
+    """
 
     __slots__ = ("_asker", "_errors", "_left", "_nodes", "_run", "_started", "_step", "_values")
 
@@ -144,7 +159,7 @@ class _Join:
         self._left = len(step.steps)
         self._started = False
         self._values: list[Any] = [None] * self._left
-        self._errors: dict[int, Exception] = {}
+        self._errors: dict[int, Failure] = {}
         self._nodes = [
             place(run, one, _Part(self, index, asker.branch), joined=True) for index, one in enumerate(step.steps)
         ]
@@ -160,7 +175,7 @@ class _Join:
                 return
             node.start()
 
-    def part(self, index: int, value: Any, error: Exception | None) -> None:
+    def part(self, index: int, value: Any, error: Failure | None) -> None:
         self._values[index] = value
         if error is not None:
             self._errors[index] = error
@@ -172,9 +187,13 @@ class _Join:
 
     def _end(self) -> None:
         if self._errors:
-            self._asker.answered(None, self._errors[min(self._errors)])
+            self._asker.answered(None, _cancel_among(self._errors) or self._errors[min(self._errors)])
         else:
             self._asker.answered(self._step.make(self._values), None)
+
+    def cancel(self) -> None:
+        for node in self._nodes:
+            node.cancel()
 
     def drop(self) -> None:
         if self._started and self._left:
@@ -214,7 +233,7 @@ class _Race:
         self.branch = asker.branch
         self._entry = self.branch.open(step, "race")
         self.branch.check_winner(step, self._entry, len(step.steps))
-        self._errors: dict[int, Exception] = {}
+        self._errors: dict[int, Failure] = {}
         self._started = self._over = False
         self._decision: WaitCommit | None = None
         self._branches = [
@@ -241,13 +260,13 @@ class _Race:
                 return
             node.start()
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         """Learn that the recorded decision's turn has come, and the winner is not there yet."""
         for index, node in enumerate(self._nodes):
             if index != self._entry.winner:
                 node.drop()
 
-    def part(self, index: int, value: Any, error: Exception | None) -> None:
+    def part(self, index: int, value: Any, error: Failure | None) -> None:
         if self._over:
             return
         recorded = self._entry.winner
@@ -263,8 +282,16 @@ class _Race:
         self._errors[index] = error
         if len(self._errors) == len(self._step.steps):
             self._end(None, b"null")
-            errors = [self._errors[position] for position in range(len(self._errors))]
+            cancelled = _cancel_among(self._errors)
+            if cancelled is not None:
+                self._asker.answered(None, cancelled)
+                return
+            errors = [error for _, error in sorted(self._errors.items()) if isinstance(error, Exception)]
             self._asker.answered(None, ExceptionGroup("every competitor of the race failed", errors))
+
+    def cancel(self) -> None:
+        for node in self._nodes:
+            node.cancel()
 
     def _end(self, winner: int | None, value: bytes) -> None:
         self.drop(but=winner)
@@ -298,8 +325,14 @@ class _Catch:
     def start(self) -> None:
         self._node.start()
 
-    def answered(self, value: Any, error: Exception | None) -> None:
-        self._asker.answered(self._step.made(value) if error is None else self._step.failed(error), None)
+    def answered(self, value: Any, error: Failure | None) -> None:
+        if isinstance(error, Cancelled):
+            self._asker.answered(None, error)
+        else:
+            self._asker.answered(self._step.made(value) if error is None else self._step.failed(error), None)
+
+    def cancel(self) -> None:
+        self._node.cancel()
 
     def drop(self) -> None:
         self._node.drop()
@@ -314,7 +347,7 @@ class _Iteration:
         self._loop = loop
         self.branch = branch
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         self._loop.iterated(value, error)
 
 
@@ -328,6 +361,7 @@ class _Loop:
 
     __slots__ = (
         "_asker",
+        "_cancelled",
         "_committed",
         "_done",
         "_entry",
@@ -349,8 +383,8 @@ class _Loop:
         self._done = self._committed = self._entry.iteration
         self._state: Any = None
         self._node: Strand | WaitCommit | None = None
-        self._starting = False
-        self._result: tuple[Any, Exception | None] | None = None
+        self._starting = self._cancelled = False
+        self._result: tuple[Any, Failure | None] | None = None
 
     def start(self) -> None:
         if self._entry.output is None:
@@ -369,25 +403,27 @@ class _Loop:
             self._starting, self._result = True, None
             strand.start(self._body)
             self._starting = False
-            result: tuple[Any, Exception | None] | None = self._result  # set meanwhile, if the body is over already
+            result: tuple[Any, Failure | None] | None = self._result  # set meanwhile, if the body is over already
             if result is None or not self._goes_on(*result):
                 return
 
     def _body(self, port: Any) -> Coroutine[Any, Any, Any]:
         return self._step.body(port, self._state)
 
-    def iterated(self, value: Any, error: Exception | None) -> None:
+    def iterated(self, value: Any, error: Failure | None) -> None:
         """Learn that the body of an iteration returned."""
         if self._starting:
             self._result = (value, error)
         elif self._goes_on(value, error):
             self._go()
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         """Learn that the last commit is durable, and its turn has come."""
         self._node = None
         self.branch.clock_us, self.branch.seq = self._entry.time_us, self._entry.seq
-        if self._entry.output is not None:
+        if self._cancelled:
+            self._end(None, made_cancel())
+        elif self._entry.output is not None:
             self._end(self.branch.loop_output(self._step, self._entry, self._entry.output), None)
         else:
             self._go()
@@ -396,14 +432,16 @@ class _Loop:
         self._node = wait = WaitCommit(self, seq)
         self._run.wait_for_commit(wait)
 
-    def _end(self, value: Any, error: Exception | None) -> None:
+    def _end(self, value: Any, error: Failure | None) -> None:
         above = self._asker.branch
         above.catch_up(self.branch)
         self._asker.answered(value, error)
 
-    def _goes_on(self, value: Any, error: Exception | None) -> bool:
+    def _goes_on(self, value: Any, error: Failure | None) -> bool:
         """Whether the next iteration may start now; else the loop is over, or waits for its commit."""
         self._node = None
+        if self._cancelled and not isinstance(error, Cancelled):
+            error = made_cancel()
         if error is not None:
             self._end(None, error)
             return False
@@ -422,6 +460,12 @@ class _Loop:
             self._wait_for_commit(seq)
         return False
 
+    def cancel(self) -> None:
+        # Also if its iteration swallows the cancel: there is no next one.
+        self._cancelled = self._node is not None
+        if self._node is not None and not isinstance(self._node, WaitCommit):
+            self._node.cancel()
+
     def drop(self) -> None:
         if isinstance(self._node, WaitCommit):
             self._node.over = True
@@ -436,6 +480,10 @@ def _not_alone(step: CheckpointStep) -> StepMisused:
         file=step.file,
         line=step.line,
     )
+
+
+def _cancel_among(errors: Mapping[int, Failure]) -> Cancelled | None:
+    return next((error for _, error in sorted(errors.items()) if isinstance(error, Cancelled)), None)
 
 
 def _no_break(step: LoopStep, value: Any) -> StepMisused:

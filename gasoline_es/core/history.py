@@ -13,6 +13,9 @@ from gasoline_es.core.location import Coordinate, Location, format_location
 TIMED_LISTEN: Final = "timed listen"
 """A listen with a timeout: a sleep at its location, and the signals it took, if any, at the next one."""
 
+TAKEN_CHARACTERS_MAX: Final = 200_000
+"""One event names no more signals when their ids grow beyond this, so that it stays within a record's limit."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -151,6 +154,27 @@ class PlacedEntry(Entry):
     @property
     def name(self) -> str | None:
         return self.placed_name
+
+
+@dataclass(slots=True, eq=False)
+class InterruptedEntry(Entry):
+    """A step at which a cancel was thrown in place of an answer. ``before``: what was recorded there until then."""
+
+    interrupted: str
+    interrupted_name: str | None
+    before: Entry | None
+
+    @property
+    def kind(self) -> str:
+        return self.interrupted
+
+    @property
+    def removable(self) -> str:
+        return self.interrupted if self.before is None else self.before.removable
+
+    @property
+    def name(self) -> str | None:
+        return self.interrupted_name
 
 
 @dataclass(slots=True, eq=False)
@@ -327,7 +351,7 @@ class History:
         return entry is None or isinstance(entry, PlacedEntry)
 
     def add(self, entry: Entry) -> None:
-        """Put a new entry into its branch, wherever its coordinate belongs; in the place of a :class:`PlacedEntry` there."""
+        """Put a new entry into its branch, wherever its coordinate belongs; in the place of what is recorded there."""
         entries = self.branch(entry.location[:-1])
         if not entries or entries[-1].location < entry.location:
             entries.append(entry)
@@ -337,6 +361,13 @@ class History:
             entries[index] = entry
         else:
             entries.insert(index, entry)
+
+
+def sleep_of(entry: Entry | None) -> SleepEntry | None:
+    """Return a recorded sleep, or the timeout of a timed listen, also of one that a cancel ended."""
+    if isinstance(entry, InterruptedEntry):
+        entry = entry.before
+    return entry if isinstance(entry, SleepEntry) else None
 
 
 def _location(entry: Entry) -> Location:

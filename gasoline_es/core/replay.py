@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import RECORDED, Branch, Record
+from gasoline_es.core.ending import failures_in
 from gasoline_es.core.guard import enter, leave
 from gasoline_es.core.history import RollbackEntry
 from gasoline_es.core.location import Location, parse_location
@@ -23,8 +24,19 @@ from gasoline_es.core.rollback import Handler, Handlers, PlanOf, error_of, steps
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ActivityPlan, RollbackStep
 from gasoline_es.core.strand import FATAL, Strand
-from gasoline_es.core.waits import Asker, Wait, WaitActivity, WaitCommit, WaitListen, WaitOutput, WaitSleep
-from gasoline_es.errors import ActivityFailed, GasolineError
+from gasoline_es.core.waits import (
+    Asker,
+    Failure,
+    Wait,
+    WaitActivity,
+    WaitCancel,
+    WaitCommit,
+    WaitListen,
+    WaitOutput,
+    WaitSend,
+    WaitSleep,
+)
+from gasoline_es.errors import ActivityFailed, Cancelled, GasolineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +51,21 @@ class Died:
     """The run cannot go on: an error left the body, or code and history do not fit together.
 
     ``code_at_fault``: the engine ended it over a mistake in the code, which will be mended; then nothing that this turn
-    decided is to be recorded, or the mended code could not replay it.
+    decided is to be recorded, or the mended code could not replay it. ``failures``: where the activities are whose final
+    failures the error is.
     """
 
     error: ev.ErrorInfo
     code_at_fault: bool = False
     failures: tuple[Location, ...] = ()
-    """Where the handlers are that failed for good, of one that was rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwound:
+    """The cancel that was thrown into the body left it."""
+
+
+End = Returned | Died | Unwound
 
 
 def no_plan(name: str) -> ActivityPlan | None:
@@ -63,6 +83,7 @@ class Run:
 
     __slots__ = (
         "_answered",
+        "_cancel",
         "_heap",
         "_plan_of",
         "_root",
@@ -70,6 +91,7 @@ class Run:
         "_undoing",
         "branch",
         "busy",
+        "cancelled",
         "closed",
         "complaints",
         "end",
@@ -90,7 +112,7 @@ class Run:
         """``plan_of``: finds the activities that forgotten iterations gave to be rolled back with."""
         self.state = state
         state.news = []
-        self.end: Returned | Died | None = None
+        self.end: End | None = None
         self.closed = False
         self.complaints: list[str] = []
         """What an operator should hear about how the body was closed; the core itself never logs."""
@@ -111,11 +133,14 @@ class Run:
         """Those of them whose next attempt is not due yet: the runtime keeps them here."""
         self.fresh: list[Wait] = []
         self.given_up: list[WaitActivity] = []
-        self._answered: list[tuple[int, int, Wait | WaitCommit]] = []
+        self._answered: list[tuple[int, int, Wait | WaitCommit | WaitCancel]] = []
         """A heap: the waits whose answers are recorded, by the ``seq`` of the answer."""
         self.handlers = Handlers()
         self._plan_of = plan_of
         self._undoing: Strand | None = None
+        self._cancel: WaitCancel | None = None
+        self.cancelled = False
+        """Whether the cancel's turn has come: what is awaited then gives it."""
         self.branch = Branch(state, record, (), 1, state.summary.created_us)
         self._root = Strand(self, self, self.branch, contextvars.Context())
 
@@ -132,6 +157,7 @@ class Run:
         durable_seq = self.state.summary.seq if durable_seq is None else durable_seq  # the body records some more
         try:
             self.now_us = now_us
+            self._expect_cancel()
             self._root.start(body)
             self._go(durable_seq)
         finally:
@@ -155,13 +181,18 @@ class Run:
     def _go(self, durable_seq: int) -> None:
         try:
             self._read_news()
+            self._expect_cancel()
             answered = self._answered
             while answered and (answered[0][0] <= durable_seq or _is_ephemeral(answered[0][2])) and self.end is None:
                 seq, _, wait = heapq.heappop(answered)
-                if not wait.over:
-                    if seq > durable_seq:
-                        self.rests_on = seq
-                    wait.over = True
+                if wait.over or (self.cancelled and self._is_outdated(seq, wait)):
+                    continue
+                if seq > durable_seq:
+                    self.rests_on = seq
+                wait.over = True
+                if isinstance(wait, WaitCancel):
+                    self._throw()
+                else:
                     self._deliver(wait)
             if self.end is None:
                 self._decide()
@@ -197,7 +228,7 @@ class Run:
             if self.ephemeral and _is_ephemeral(wait):
                 self.ephemeral -= 1
 
-    def _queue(self, seq: int, wait: Wait | WaitCommit) -> None:
+    def _queue(self, seq: int, wait: Wait | WaitCommit | WaitCancel) -> None:
         heapq.heappush(self._answered, (seq, id(wait), wait))
 
     def _deliver(self, wait: Wait | WaitCommit) -> None:
@@ -205,9 +236,37 @@ class Run:
         if not isinstance(wait, WaitCommit):
             try:
                 value = wait.asker.branch.deliver(wait)
-            except RECORDED as failed:
+            except (*RECORDED, Cancelled) as failed:
                 error = failed
         wait.asker.answered(value, error)
+
+    def _expect_cancel(self) -> None:
+        """Give a cancel its turn among the answers, on a replay as at first; until then every answer waits for its own."""
+        seq = self.state.cancel_seq
+        if seq is not None and self._cancel is None:
+            self._cancel = WaitCancel()
+            self._queue(seq, self._cancel)
+            self.side_by_side += 1
+
+    def _throw(self) -> None:
+        self.cancelled = True
+        self.side_by_side -= 1
+        self._root.cancel()
+
+    def interrupt(self, wait: Wait) -> None:
+        """Let a cancel be the answer of a step. A send is let finish: it may have reached the other side."""
+        if wait.over or isinstance(wait, WaitSend):
+            return
+        seq = wait.asker.branch.interrupt(wait)
+        if wait.location in self.waits:
+            self._forget(wait)
+            if isinstance(wait, WaitActivity):
+                self.given_up.append(wait)
+        self._queue(seq, wait)
+
+    def _is_outdated(self, seq: int, wait: Wait | WaitCommit | WaitCancel) -> bool:
+        """Whether an answer was recorded behind the cancel, which then came first."""
+        return not isinstance(wait, WaitCommit | WaitCancel) and wait.asker.branch.answered(wait) != seq
 
     def _decide(self) -> None:
         for wait in self._undecided.values():
@@ -286,13 +345,17 @@ class Run:
             if isinstance(wait, WaitActivity):
                 self.given_up.append(wait)
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         """Learn that the workflow's body ended."""
         if error is None:
             self.end = Returned(value)
             return
+        if isinstance(error, Cancelled):
+            self.end = Unwound()
+            return
         handlers = self.handlers.newest_first()
-        if not handlers:
+        # A cancelled body cleans up by itself; what was under way when the cancel came is brought to its end.
+        if not handlers or (self.state.cancel_seq is not None and self.state.rollback_at is None):
             self.die(error)
             return
         try:
@@ -321,7 +384,8 @@ class Run:
     def die(self, error: BaseException) -> None:
         """End the run with this error."""
         if self.end is None:
-            self.end = Died(error_info(error), isinstance(error, FATAL))
+            failures = failures_in(error, self.state.history)
+            self.end = Died(error_info(error), isinstance(error, FATAL), failures)
             self.close()
 
 

@@ -14,6 +14,7 @@ from gasoline_es.core.history import (
     BranchEntry,
     CheckpointEntry,
     History,
+    InterruptedEntry,
     LoopEntry,
     OutputEntry,
     PlacedEntry,
@@ -39,7 +40,7 @@ _ANSWERS: Final = (
 )
 """What a step that waits may be answered by."""
 
-Status = Literal["running", "sleeping", "complete", "dead", "unreadable"]
+Status = Literal["running", "sleeping", "complete", "cancelled", "dead", "unreadable"]
 NULL = b"null"
 
 _STEPS: Final = frozenset(get_args(ev.LocatedData))
@@ -123,8 +124,13 @@ class Summary:
                 self.status, self.completed_us, self.waiting, self.error = "complete", time_us, None, None
             case ev.WorkflowFailed():
                 self.status, self.error, self.waiting = "dead", data.error, None
-            case ev.WorkflowWoken():
+            case ev.WorkflowWoken() | ev.WorkflowRecovered():
                 self.status, self.waiting, self.error = "running", None, None
+            case ev.WorkflowCancelRequested():
+                # Whatever it waits for: it is to be thrown the cancel. A dead one is cancelled by the next event.
+                self.status, self.waiting = "running", None
+            case ev.WorkflowCancelled():
+                self.status, self.completed_us, self.waiting, self.error = "cancelled", time_us, None, data.error
             case ev.Unreadable():
                 self.set_aside(f"event {seq} of type {data.type}: {data.reason}")
             case _:
@@ -140,8 +146,10 @@ class WorkflowState:
     """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
 
     __slots__ = (
+        "cancel_seq",
         "dispatched",
         "document",
+        "failures",
         "forgotten_us",
         "history",
         "known",
@@ -149,6 +157,7 @@ class WorkflowState:
         "output",
         "queue",
         "retagged",
+        "rollback_at",
         "starts",
         "summary",
         "waiters",
@@ -166,6 +175,12 @@ class WorkflowState:
         """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
+        self.cancel_seq: int | None = None
+        """The event that asked for it to be cancelled: from there on it can only end so."""
+        self.failures: tuple[Location, ...] = ()
+        """While it is dead: where the activities are whose final failures left the body."""
+        self.rollback_at: Location | None = None
+        """Where its rollback began, if it did."""
         self.waiters: dict[tuple[str, Location], int] = {}
         """Who waits for its output: the workflow and where it waits → the version of that step."""
         self.retagged: list[tuple[int, Mapping[str, str]]] = []
@@ -187,6 +202,12 @@ class WorkflowState:
                 self.news.append(data.location)
         except (AssertionError, KeyError) as error:
             self.summary.set_aside(f"event {seq} of type {data.TYPE} does not fit what is recorded before it: {error}")
+
+    def takes_outcome(self, location: Location) -> bool:
+        """Whether the outcome of an attempt there may be recorded: not once a cancel was thrown there, or it is all over."""
+        if self.cancel_seq is None:
+            return True
+        return self.summary.incomplete and not isinstance(self.history.at(location), InterruptedEntry)
 
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
@@ -228,6 +249,20 @@ class WorkflowState:
                 self.retagged = [*self.retagged[-RETAGGED_MAX:], (seq, data.tags)]
             case ev.WorkflowCompleted():
                 self.output, self.document = data.output, data.state
+            case ev.WorkflowFailed():
+                self.failures = data.failures
+            case ev.WorkflowWoken():
+                self.failures = ()
+            case ev.WorkflowRecovered():
+                self._recover(data, seq, time_us)
+            case ev.WorkflowCancelRequested():
+                self.cancel_seq = seq
+            case ev.StepInterrupted():
+                at, entry = data.location, self.history.at(data.location)
+                interrupted = InterruptedEntry(at, data.version, seq, time_us, data.kind, data.name, entry)
+                self.history.add(interrupted)
+            case ev.RollbackStarted():
+                self.rollback_at = data.location
             case ev.SignalDiscarded():
                 for signal_id in data.signal_ids:
                     self.queue.pop(signal_id, None)
@@ -270,6 +305,18 @@ class WorkflowState:
         assert isinstance(entry, ActivityEntry), f"{entry.describe()} takes no activity's result"
         entry.seq, entry.time_us = seq, time_us
         return entry
+
+    def _recover(self, data: ev.WorkflowRecovered, seq: int, time_us: int) -> None:
+        """Open the activities that failed for good, and the races which nobody won because of them."""
+        self.failures = ()
+        for location in data.locations:
+            entry = self.history.at(location)
+            assert isinstance(entry, ActivityEntry), f"no activity at {location}"
+            self.history.add(PlacedEntry(location, entry.version, seq, time_us, entry.kind, entry.name))
+            for depth in range(1, len(location)):
+                above = self.history.at(location[:depth])
+                if isinstance(above, BranchEntry) and above.winner is None:
+                    above.decided = False
 
     def _commit_loop(self, data: ev.LoopCommitted, seq: int, time_us: int) -> None:
         entry = self.history.at(data.location)

@@ -20,8 +20,8 @@ from gasoline_es.core.guard import awaited_twice, close_unstarted_behind, explai
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.rollback import Handler
 from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckpointStep, CheckVersionStep, RemovedStep, Step
-from gasoline_es.core.waits import Asker, WaitActivity
-from gasoline_es.errors import DefinitionError, GasolineError, ReplayError, StepMisused
+from gasoline_es.core.waits import Asker, Failure, WaitActivity, made_cancel
+from gasoline_es.errors import Cancelled, DefinitionError, GasolineError, ReplayError, StepMisused
 
 if TYPE_CHECKING:
     from gasoline_es.core.replay import Run
@@ -48,7 +48,7 @@ class Closed(BaseException):
 class _Failed(Exception):
     """A step was answered with an error while it was taken."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Failure) -> None:
         super().__init__()
         self.error = error
 
@@ -58,6 +58,7 @@ class Strand:
 
     __slots__ = (
         "_asker",
+        "_cancelled",
         "_closed_steps",
         "_coroutine",
         "_drawn_at",
@@ -84,7 +85,9 @@ class Strand:
         self._node: Node | WaitActivity | None = None
         """What is awaited now."""
         self._taking = False
-        self._early: tuple[Any, Exception | None] | None = None
+        self._cancelled = False
+        """Whether the step that is awaited now gives a cancel, whatever it would have given."""
+        self._early: tuple[Any, Failure | None] | None = None
         """The answer of a step that was answered while it was taken."""
         self._steps: list[Step] = []
         self._closed_steps = 0
@@ -189,13 +192,27 @@ class Strand:
             self._driving = False
         self._drive(None, None)
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         """Go on with the answer of the step that is awaited."""
+        if self._cancelled:
+            self._cancelled = False
+            if not isinstance(error, Cancelled):
+                value, error = None, made_cancel()
         if self._taking:
             self._early = (value, error)
         else:
             self._node = None
             self._drive(value, error)
+
+    def cancel(self) -> None:
+        """Have a cancel thrown into the coroutine, and into those below it, in place of what they await now."""
+        if self._coroutine is None or self._node is None:
+            return
+        self._cancelled = True
+        if isinstance(self._node, WaitActivity):
+            self._run.interrupt(self._node)
+        else:
+            self._node.cancel()
 
     def _drive(self, value: Any, error: BaseException | None) -> None:
         """Resume the body with a value or an error and answer its steps, until one has to wait or the body ends."""
@@ -289,12 +306,14 @@ class Strand:
         self._coroutine = None
         close_unstarted_behind(raised.__traceback__)
         error = self._run.violation or explained(raised, place_of(raised))
-        if not isinstance(error, Exception) or isinstance(error, FATAL):
+        if isinstance(error, Cancelled) and self._run.cancelled:
+            self._end(None, error)
+        elif not isinstance(error, Exception) or isinstance(error, FATAL):
             self._run.die(error)
         else:
             self._end(None, error)
 
-    def _end(self, value: Any, error: Exception | None) -> None:
+    def _end(self, value: Any, error: Failure | None) -> None:
         above = self._asker.branch
         above.catch_up(self.branch)
         self._let_go()

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gasoline_es.core.location import Location
 from gasoline_es.core.steps import ActivityStep, DispatchStep, ListenStep, OutputStep, SignalStep, SleepStep
+from gasoline_es.errors import Cancelled
 
 if TYPE_CHECKING:
     from gasoline_es.core.branch import Branch
+
+
+Failure = Exception | Cancelled
+"""What a step may give in place of a value."""
+
+
+def made_cancel() -> Cancelled:
+    """Make what is thrown into a body that is cancelled."""
+    return Cancelled._made()  # pyright: ignore[reportPrivateUsage] -- made for the engine, which makes it here only
 
 
 class Asker(Protocol):
@@ -18,7 +28,7 @@ class Asker(Protocol):
     branch: Branch
     """The branch the step stands on."""
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         """Take the answer: a value, or the error that was recorded in its stead."""
 
 
@@ -86,6 +96,13 @@ class WaitOutput:
     step: OutputStep
     asker: Asker
     asked: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class WaitCancel:
+    """The body is to be thrown a cancel when its turn comes, among the answers."""
+
     over: bool = False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
@@ -17,11 +17,10 @@ import orjson
 from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
-from gasoline_es.core.branch import TAKEN_CHARACTERS_MAX
-from gasoline_es.core.commands import TellOutput
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
+from gasoline_es.core.ending import cancelled, discarded
 from gasoline_es.core.location import format_location
-from gasoline_es.core.replay import Died, Returned, Run, error_info
+from gasoline_es.core.replay import Died, End, Returned, Run, error_info
 from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
@@ -73,6 +72,11 @@ class Driver:
         state = live.state
         status = state.summary.status
         run = live.run
+        if status == "cancelled" and run is not None:
+            # Somebody would not wait for its clean-up.
+            live.drop_run()
+            self._cancel_given_up(live, run)
+            run = None
         if (
             self.stopping
             or status not in ("running", "sleeping")
@@ -104,6 +108,8 @@ class Driver:
         else:
             if state.summary.seq != seq:
                 run.rests_on = state.summary.seq
+                if run.cancelled:
+                    self._cancel_given_up(live, run)  # what was interrupted need not work on until that is durable
             if live.durable_seq >= run.rests_on:
                 self._arrange(partition, live, run, now_us)
                 if partition.suspects:
@@ -111,7 +117,7 @@ class Driver:
             else:
                 self._run_ahead(partition, live, run, now_us)
 
-    def _end(self, partition: Partition, live: Live, end: Returned | Died, seq: int) -> None:
+    def _end(self, partition: Partition, live: Live, end: End, seq: int) -> None:
         """Record how a turn ended that began at ``seq``."""
         if isinstance(end, Died) and end.code_at_fault and live.state.summary.seq != seq:
             # What the turn recorded before it met the mistake must not stand in the mended code's way.
@@ -154,7 +160,7 @@ class Driver:
                 f"the recorded input of workflow {live.id} does not read as the type {definition.name!r} takes "
                 f"now: {error}. Give the type a default or a validator that reads the old form, then wake the workflow"
             )
-            run.end = Died(error_info(misfit))
+            run.end = Died(error_info(misfit), code_at_fault=True)
             return run
         run.start(lambda strand: definition.fn(WorkflowContext(strand), given), now_us, live.durable_seq)
         return run
@@ -163,10 +169,13 @@ class Driver:
         activity = self.registry.activity(name)
         return None if activity is None else activity.plan
 
-    def _finish(self, partition: Partition, live: Live, end: Returned | Died) -> None:
+    def _finish(self, partition: Partition, live: Live, end: End) -> None:
         """Record how the body ended. A dead run leaves the recorded steps as they are."""
         state = live.state
-        if isinstance(end, Returned):
+        is_cancelled = state.cancel_seq is not None and not (isinstance(end, Died) and end.code_at_fault)
+        if is_cancelled:
+            self._finish_cancelled(partition, live, end)
+        elif isinstance(end, Returned):
             try:
                 output = self.registry[state.summary.name].output_codec.encode(end.value, "output")
                 completed = ev.WorkflowCompleted(output, state.document)
@@ -174,13 +183,13 @@ class Driver:
                 size = len(output) + len(state.document)
                 if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
                     raise too_large("the output with the state", size)
-                for discarded in _discarded(tuple(state.queue)):
-                    partition.record(live, discarded)
+                for left in discarded(tuple(state.queue)):
+                    partition.record(live, left)
                 partition.record(live, completed)
-                self._tell_waiters(partition, live, output)
+                partition.tell_waiters(live)
             except GasolineError as error:
                 end = Died(error_info(error))
-        if isinstance(end, Died):
+        if isinstance(end, Died) and not is_cancelled:
             error_text = _in_a_line(end.error)
             _log.error(
                 "workflow %s %s died: %s",
@@ -196,11 +205,23 @@ class Driver:
         if run is not None:
             self._cancel_given_up(live, run)
 
-    def _tell_waiters(self, partition: Partition, live: Live, output: bytes) -> None:
-        summary = live.state.summary
-        for (waiter, waiting_at), version in live.state.waiters.items():
-            at = format_location(waiting_at)
-            partition.tell(TellOutput(waiter, at, version, live.id, summary.name, output))
+    def _finish_cancelled(self, partition: Partition, live: Live, end: End) -> None:
+        """Record that the body is done with its clean-up, in whatever way. What it returned is nobody's concern."""
+        state, error = live.state, None
+        if isinstance(end, Died):
+            error_text = _in_a_line(end.error)
+            _log.warning(
+                "workflow %s %s was cancelled, and left its clean-up with %s",
+                state.summary.name,
+                live.id,
+                error_text,
+                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+            )
+            room = (RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(state.document)) // 3
+            error = shortened(end.error, room) if room > ERROR_BYTES_LEAST else None
+        for data in cancelled(state, error):
+            partition.record(live, data)
+        partition.tell_waiters(live)
 
     def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """Nothing more can be decided now: start activities, or wait for times and signals."""
@@ -305,7 +326,7 @@ class Driver:
             try:
                 self.registry.meet(definition)
             except DefinitionError as error:
-                self._finish(partition, live, Died(error_info(error)))
+                self._finish(partition, live, Died(error_info(error), code_at_fault=True))
                 return False
             self._met.add(definition)
         if not ((partition.suspects or self.suspects.held) and self.suspects.holds(live, wait)):
@@ -318,6 +339,9 @@ class Driver:
         partition = live.partition
         if live.run is None or partition.lost:
             return  # rolled back or lost meanwhile: the next turn asks the runner again
+        if not live.state.takes_outcome(attempt.wait.location):
+            self.runner.forget(attempt)
+            return
         outcome = attempt.outcome
         try:
             if isinstance(outcome, bytes):
@@ -487,20 +511,6 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
     )
 
 
-def _discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:
-    """Name the signals that are left in as many events as it takes for each to fit into a record."""
-    ids: list[str] = []
-    characters = 0
-    for signal_id in queue:
-        ids.append(signal_id)
-        characters += len(signal_id)
-        if characters > TAKEN_CHARACTERS_MAX:
-            yield ev.SignalDiscarded(tuple(ids))
-            ids, characters = [], 0
-    if ids:
-        yield ev.SignalDiscarded(tuple(ids))
-
-
 LOGGED_CHARACTERS_MAX = 500
 
 
@@ -514,6 +524,8 @@ def _in_a_line(error: ev.ErrorInfo) -> str:
 
 ERROR_BYTES_MAX = 100_000
 """An error's message, traceback and details take at most this as JSON, each: an error must always fit into a record."""
+ERROR_BYTES_LEAST = 1_000
+"""Where there is less room than that, an error is left out."""
 
 
 def shortened(error: ev.ErrorInfo, bytes_max: int = ERROR_BYTES_MAX) -> ev.ErrorInfo:

@@ -17,9 +17,11 @@ from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read, read_fact
 from gasoline_es.core.commands import (
+    Cancel,
     Command,
     Decidable,
     Dispatch,
+    Recover,
     Reply,
     Request,
     SendSignal,
@@ -34,6 +36,7 @@ from gasoline_es.core.commands import (
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
+from gasoline_es.core.location import format_location
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
@@ -67,6 +70,10 @@ RESTING_MAX = 100
 
 LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
+
+
+_INDEXED = frozenset({ev.WorkflowDispatched, ev.WorkflowTagsUpdated, ev.WorkflowCompleted, ev.WorkflowCancelled})
+"""The facts that change by which tags a workflow is found, and whether it is."""
 
 
 class Hooks(Protocol):
@@ -176,7 +183,7 @@ class Partition:
         batch.facts.append(data)
         batch.times.append(now_us)
         kind = type(data)
-        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted or kind is ev.WorkflowTagsUpdated:
+        if kind in _INDEXED:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
@@ -239,7 +246,9 @@ class Partition:
         try:
             for data in events:
                 self.record(live, data)
-            if events and isinstance(command, Dispatch | Wake):
+            if live.state.summary.status == "cancelled" and events:
+                self.tell_waiters(live)
+            if events and isinstance(command, Dispatch | Wake | Cancel | Recover):
                 # No body before its dispatch is durable. A repeat decides nothing, so nothing would ever unblock it.
                 live.blocked_on = live.state.summary.seq
         except RecordTooLarge as error:
@@ -268,6 +277,13 @@ class Partition:
         self._open.told.add(index)
         if not self._asked:
             self._ask()
+
+    def tell_waiters(self, live: Live) -> None:
+        """Tell the workflows that wait for this one's output, in the append of its end. Raises: RecordTooLarge."""
+        state = live.state
+        for (waiter, waiting_at), version in state.waiters.items():
+            at = format_location(waiting_at)
+            self.tell(TellOutput(waiter, at, version, live.id, state.summary.name, state.output))
 
     def _new(self, command: Dispatch) -> Live:
         state = WorkflowState(command.workflow_id)

@@ -19,7 +19,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.steps import DispatchStep, SignalStep
 from gasoline_es.core.tags import canonical
 from gasoline_es.core.waits import WaitOutput, WaitSend
-from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowNotFound
+from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.live import Live
 
@@ -69,7 +69,12 @@ class Sends:
             self._broke(error)
 
     def _wanted(self, live: Live, wait: WaitSend | WaitOutput) -> bool:
-        return live.run is not None and not wait.over and not live.partition.lost
+        return not wait.over and self._takes_answer(live, wait)
+
+    def _takes_answer(self, live: Live, wait: WaitSend | WaitOutput) -> bool:
+        """Whether an answer may be recorded: the workflow is here, and neither it nor the step is over."""
+        there = live.run is not None and not live.partition.lost
+        return there and live.state.summary.incomplete and live.state.history.open_at(wait.location)
 
     async def _once(self, live: Live, wait: WaitSend | WaitOutput) -> None:
         if isinstance(wait, WaitOutput):
@@ -116,7 +121,7 @@ class Sends:
             found = reply.id or workflow_id
             created = found == workflow_id
         # Also when a race was decided without it meanwhile: it was started, and the history says so.
-        if live.run is not None and not live.partition.lost and live.state.history.open_at(wait.location):
+        if self._takes_answer(live, wait):
             spawned = ev.WorkflowSpawned(wait.location, step.version, found, step.name, step.tags, step.unique, created)
             live.partition.record(live, spawned)
 
@@ -133,8 +138,8 @@ class Sends:
             return
         error: ev.ErrorInfo | None = None
         if reply.error is not None:
-            if not isinstance(reply.error, WorkflowNotFound):
+            if not isinstance(reply.error, WorkflowNotFound | WorkflowCancelled):
                 raise reply.error
-            error = ev.ErrorInfo("WorkflowNotFound", reply.error.message)
+            error = ev.ErrorInfo(type(reply.error).__name__, reply.error.message)
         received = ev.OutputReceived(wait.location, step.version, step.workflow_id, step.name, reply.output, error)
         live.partition.record(live, received)

@@ -21,9 +21,9 @@ _INCIDENTAL: Final = (ev.WorkflowSuspended, ev.WorkflowWoken, ev.WaiterAdded, ev
 does what a crash itself leaves in a history: that an activity was started again."""
 
 _NOT_COMPARED: Final = frozenset(
-    {"location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
+    {"by", "location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
 )
-"""Ids and places; times are those fields that end in ``_us``."""
+"""Ids and places, and who asked; times are those fields that end in ``_us``."""
 
 _WHEN: Final[tuple[Literal["before"], Literal["after"]]] = ("before", "after")
 

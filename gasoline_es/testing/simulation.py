@@ -63,7 +63,8 @@ class SimulatedWorkflow(Generic[O]):
     def output(self) -> O:
         """Let time pass until the workflow has completed; return its output.
 
-        Raises: WorkflowFailed: it is dead. Stuck: it waits for what never comes; the message says for what.
+        Raises: WorkflowFailed: it is dead. WorkflowCancelled. Stuck: it waits for what never comes; the message says for
+            what.
         """
         return self._simulation.run(self._handle.output(), verb="output")
 
@@ -82,6 +83,14 @@ class SimulatedWorkflow(Generic[O]):
     def wake(self) -> None:
         """Run it again, if it is dead."""
         self._simulation.run(self._handle.wake(), verb="wake")
+
+    def cancel(self, *, now: bool = False) -> None:
+        """Cancel it, and let it clean up as far as that comes without time passing. ``now``: it does not clean up."""
+        self._simulation.run(self._handle.cancel(now=now), verb="cancel")
+
+    def recover(self) -> None:
+        """Let the activity that it died of run again. Raises: GasolineError: it is not dead, or died of something else."""
+        self._simulation.run(self._handle.recover(), verb="recover")
 
 
 class Simulation:

@@ -15,8 +15,8 @@ class Stuck(GasolineError):
 
 
 async def where_all_stand(client: Client, registered: Collection[str]) -> str:
-    """Say of every workflow that is not complete what it waits for."""
-    stand = [_stands(info, registered) async for info in client.list() if info.status != "complete"]
+    """Say of every workflow that is not over what it waits for."""
+    stand = [_stands(info, registered) async for info in client.list() if info.status not in ("complete", "cancelled")]
     if not stand:
         return "every workflow is complete"
     shown = stand[:SHOWN_MAX]

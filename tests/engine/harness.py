@@ -329,9 +329,10 @@ def assert_sound(history: Sequence[Event]) -> None:
     assert [event.seq for event in history] == list(range(1, len(history) + 1)), "gap-free from 1 (design §4)"
     assert isinstance(history[0].data, ev.WorkflowDispatched)
     assert sum(isinstance(event.data, ev.WorkflowDispatched) for event in history) == 1
-    completed = [event.seq for event in history if isinstance(event.data, ev.WorkflowCompleted)]
-    assert completed in ([], [len(history)]), "nothing follows the completion"
+    ended = [event.seq for event in history if isinstance(event.data, ev.WorkflowCompleted | ev.WorkflowCancelled)]
+    assert ended in ([], [len(history)]), "nothing follows the end"
     _assert_activities(history)
+    _assert_interrupted(history)
     _assert_sleeps(history)
     _assert_signals(history)
 
@@ -342,9 +343,21 @@ def _assert_activities(history: Sequence[Event]) -> None:
         if isinstance(event.data, ev.ActivityCompleted | ev.ActivityFailed):
             over = isinstance(event.data, ev.ActivityCompleted) or event.data.final
             attempts.setdefault(event.data.location, []).append((event.data.attempt, over))
+        elif isinstance(event.data, ev.WorkflowRecovered):
+            for location in event.data.locations:
+                del attempts[location]  # they start again
     for location, tried in attempts.items():
         assert [number for number, _ in tried] == list(range(1, len(tried) + 1)), f"attempts at {location}: {tried}"
         assert not any(over for _, over in tried[:-1]), f"an attempt after the last at {location}: {tried}"
+
+
+def _assert_interrupted(history: Sequence[Event]) -> None:
+    interrupted: set[Location] = set()
+    for event in history:
+        if isinstance(event.data, ev.LocatedData):
+            assert event.data.location not in interrupted, f"{event.data} where a cancel was thrown"
+            if isinstance(event.data, ev.StepInterrupted):
+                interrupted.add(event.data.location)
 
 
 def _assert_sleeps(history: Sequence[Event]) -> None:

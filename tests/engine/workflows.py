@@ -217,8 +217,25 @@ async def join_twenty(ctx: WorkflowContext, finishing: int) -> list[int]:
 JOINED = 20
 
 
+@activity
+async def undo(ctx: ActivityContext, step: int) -> int:
+    await asyncio.sleep(0.1)
+    return step
+
+
+@workflow
+async def cancellable(ctx: WorkflowContext, steps: int) -> None:
+    """Sleeps until it is cancelled; its clean-up has so many steps."""
+    try:
+        await ctx.sleep(3600)
+    finally:
+        for step in range(steps):
+            await ctx.activity(undo, step)
+
+
 ALL: list[Workflow[Any, Any]] = [
     count_to_three,
+    cancellable,
     nap,
     one_note,
     notes,

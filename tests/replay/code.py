@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gasoline_es import ActivityContext, Break, Failed, Ok, Signal, WorkflowContext, activity, workflow
-from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached
-from tests.replay.world import PLANS, Body
+from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, WorkflowCancelled
+from gasoline_es.errors import Cancelled as Cancel
+from tests.replay.world import OTHER_ID, PLANS, Body
 
 
 class Paid(Signal):
@@ -111,7 +112,10 @@ _WORDS: dict[str, Any] = {
     "notify": notify,
     "Paid": Paid,
     "PaidBy": PaidBy,
+    "Cancel": Cancel,
     "Cancelled": Cancelled,
+    "WorkflowCancelled": WorkflowCancelled,
+    "OTHER_ID": OTHER_ID,
     "Shipped": Shipped,
     "ActivityFailed": ActivityFailed,
     "ActivityMaxFailuresReached": ActivityMaxFailuresReached,

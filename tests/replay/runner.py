@@ -18,7 +18,13 @@ body says (``say(…)`` in the code); what it waits for or how it ended.
     signal NAME JSON             somebody sends a signal
     complete LOCATION JSON       an activity it waits for succeeds: the one there
     fail LOCATION TYPE: MESSAGE  … or fails (``fail! …``: with an error that is not retried)
+    sent LOCATION NAME           a signal it sends has left, to nobody
+    received LOCATION JSON       the output it waits for came (``received! LOCATION``: the other was cancelled)
     wake                         an operator wakes it
+    cancel                       an operator cancels it (``cancel!``: now, without its clean-up)
+    complete+cancel LOCATION JSON    an activity succeeds, and it is cancelled in the same append
+    cancel+complete LOCATION JSON    … the other way round
+    recover                      an operator recovers it
     history                      shows all of its events
     error                        shows the whole of the error that it died of
 
@@ -33,6 +39,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
+from gasoline_es.core import events as ev
+from gasoline_es.core.commands import Reply
 from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.values import dump_json
 from tests.replay import telling
@@ -132,11 +140,26 @@ class Story:
                 world.advance(int(Decimal(rest) * 1_000_000))
             case "signal":
                 name, _, body = rest.partition(" ")
-                reply = world.signal(name, dump_json(json.loads(body or "{}")))
-                if reply.error is not None:
-                    self._seen.append(f"refused: {type(reply.error).__name__}: {reply.error}")
+                self._refused(world.signal(name, dump_json(json.loads(body or "{}"))))
             case "wake":
                 world.wake()
+            case "cancel" | "cancel!":
+                self._refused(world.cancel(now=command == "cancel!"))
+            case "recover":
+                self._refused(world.recover())
+            case "complete+cancel" | "cancel+complete":
+                at, rest = _located(rest)
+                cancel, outcomes = ev.WorkflowCancelRequested("operator"), {at: json.loads(rest)}
+                if command.startswith("cancel"):
+                    world.finish(outcomes, before=cancel)
+                else:
+                    world.finish(outcomes, behind=cancel)
+            case "sent":
+                at, name = _located(rest)
+                world.answer(ev.SignalSent(at, 1, "sent", name, b"{}", None))
+            case "received" | "received!":
+                at, rest = _located(rest)
+                self._refused(world.told(at, None if command == "received!" else dump_json(json.loads(rest))))
             case "complete":
                 at, rest = _located(rest)
                 world.complete(json.loads(rest), at=at)
@@ -152,6 +175,10 @@ class Story:
                 self._seen += textwrap.wrap(f"{error.type}: {error.message}", 110, break_on_hyphens=False)
             case _:
                 raise AssertionError(f"no such command: {command}")
+
+    def _refused(self, reply: Reply) -> None:
+        if reply.error is not None:
+            self._seen.append(f"refused: {type(reply.error).__name__}: {reply.error}")
 
     def _there(self) -> World:
         assert self._world is not None, "nothing runs yet"
@@ -187,5 +214,5 @@ class Story:
 
 def _located(rest: str) -> tuple[Location, str]:
     """Cut the location off that a line begins with."""
-    location, closing, rest = rest.partition("} ")
-    return parse_location(location + closing.strip()), rest
+    location, _, rest = rest.partition("}")
+    return parse_location(f"{location}}}"), rest.strip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from gasoline_es.core.replay import Died, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
-from gasoline_es.errors import ActivityFailed
+from gasoline_es.errors import ActivityFailed, Cancelled
 from tests.replay.code import refund
 from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
 from tests.replay.world import PLANS, START_US, WORKFLOW_ID, When, World
@@ -114,6 +114,21 @@ class Rounds(BaseModel):
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """Somebody cancels it when there are ``after`` facts: alone, or in one append with an activity's end, or its opposite.
+
+    ``ways``: what the bodies make of it.
+    """
+
+    after: int
+    beside: Literal["alone", "behind", "before"]
+    ways: tuple[Way, ...]
+
+
+Way = Literal["let pass", "clean up", "swallow"]
+
+
+@dataclass(frozen=True)
 class Program:
     """``order`` decides which activity ends next, and whether another one ends in the same append.
 
@@ -125,6 +140,15 @@ class Program:
     order: tuple[int, ...]
     checkpoint: int
     fails: bool
+    cancel: Cancel | None = None
+
+
+class Seen(list[Any]):
+    """All that the branches of a body saw. ``ways``: what they make of a cancel."""
+
+    def __init__(self, ways: tuple[Way, ...] = ("let pass",)) -> None:
+        super().__init__()
+        self.ways = ways
 
 
 versions = st.integers(1, 2)
@@ -172,7 +196,7 @@ class Lost(Exception):
     """What a program fails with."""
 
 
-async def run_program(ctx: WorkflowContext, program: Program, seen: list[Any]) -> None:
+async def run_program(ctx: WorkflowContext, program: Program, seen: Seen) -> None:
     await ctx.checkpoint()
     await run_body(ctx, program.body[: program.checkpoint], seen)
     if program.checkpoint < len(program.body):
@@ -182,7 +206,7 @@ async def run_program(ctx: WorkflowContext, program: Program, seen: list[Any]) -
         raise Lost("all of it")
 
 
-async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *, lets_fail: bool = False) -> None:
+async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: Seen, *, lets_fail: bool = False) -> None:
     """Do the steps; add all that is seen to the list that the branches share."""
     for do in body:
         try:
@@ -191,10 +215,26 @@ async def run_body(ctx: WorkflowContext, body: Sequence[Do], seen: list[Any], *,
             if lets_fail:
                 raise
             value = failed
+        except Cancelled:
+            way = seen.ways[len(seen) % len(seen.ways)]
+            if way != "let pass":
+                await clean_up(ctx, seen)
+            if way != "swallow":
+                raise
+            value = "swallowed"
         seen.append([repr(value), ctx.now().isoformat(), ctx.random()])
 
 
-def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
+async def clean_up(ctx: WorkflowContext, seen: Seen) -> None:
+    async def branch(inner: WorkflowContext) -> None:
+        await inner.sleep(1)
+        seen.append("cleaned up in a branch")
+
+    await ctx.activity(ACTIVITIES["refund"], [0, len(seen)])
+    await ctx.join(ctx.closure(branch), ctx.activity(ACTIVITIES["refund"], [0, len(seen)]))
+
+
+def made(given: WorkflowContext, do: Do, seen: Seen) -> Any:
     ctx = given.v(do.version)
     match do:
         case Act():
@@ -230,16 +270,16 @@ def made(given: WorkflowContext, do: Do, seen: list[Any]) -> Any:
         case Catch():
             return ctx.catch(made(given, do.part, seen))
         case Loop():
-            return made_loop(ctx, do)
+            return made_loop(ctx, do, seen.ways)
         case _:
             raise AssertionError(do)
 
 
-def made_loop(ctx: WorkflowContext, do: Loop) -> Any:
+def made_loop(ctx: WorkflowContext, do: Loop, ways: tuple[Way, ...]) -> Any:
     """Nothing but its state goes from one iteration to another, so each has a list of its own."""
 
     async def iteration(inner: WorkflowContext, state: Rounds) -> Break[list[str]] | None:
-        here: list[Any] = []
+        here = Seen(ways)
         await run_body(inner, do.body, here)
         state.seen.append(repr(here))
         return Break(state.seen) if len(state.seen) == do.iterations else None
@@ -265,7 +305,8 @@ class Outside:
         self.world = World(self._body, self._maybe_crash)
 
     async def _body(self, ctx: WorkflowContext) -> list[Any]:
-        seen: list[Any] = []
+        cancel = self.program.cancel
+        seen = Seen() if cancel is None else Seen(cancel.ways)
         await run_program(ctx, self.program, seen)
         return seen
 
@@ -306,8 +347,12 @@ class Outside:
                 world.signal(kind, BODIES[kind], f"s{number}")
                 return
         running = [wait for wait in world.waits if isinstance(wait, WaitActivity) and self._runs(wait)]
-        if running:
-            self._finish(running)
+        cancel = self.program.cancel
+        due = cancel is not None and world.state.cancel_seq is None and len(self.facts) >= cancel.after
+        if cancel is not None and due and not (running and cancel.beside != "alone"):
+            world.cancel()
+        elif running:
+            self._finish(running, None if cancel is None or not due else cancel.beside)
         elif world.waits and world.status == "running" and next(self.evictions, False):
             world.suspend()
         elif world.waits:
@@ -318,7 +363,7 @@ class Outside:
     def _runs(self, wait: WaitActivity) -> bool:
         return wait.not_before_us is None or wait.not_before_us <= self.world.now_us
 
-    def _finish(self, running: list[WaitActivity]) -> None:
+    def _finish(self, running: list[WaitActivity], cancelled: str | None) -> None:
         order = self.program.order
         choice = order[len(self.facts) % len(order)]
         first = running[choice % len(running)]
@@ -326,7 +371,9 @@ class Outside:
         if choice > 8:
             other = running[(choice + 1) % len(running)]
             outcomes[other.location] = self._outcome(other)
-        self.world.finish(outcomes)
+        cancel = ev.WorkflowCancelRequested("somebody")
+        before, behind = (cancel if cancelled == beside else None for beside in ("before", "behind"))
+        self.world.finish(outcomes, before=before, behind=behind)
 
     def _outcome(self, wait: WaitActivity) -> Any:
         failures, _ = parse_json(wait.step.input)
@@ -410,7 +457,7 @@ def test_replay_of_a_complete_flow_records_nothing_and_returns_the_same(program:
             state.apply(seq, next(times), data, "ray", "w1")
     recorded: list[ev.EventData] = []
     run = Run(state, recorded.append, PLANS.get)
-    seen: list[Any] = []
+    seen = Seen()
     run.start(lambda strand: run_program(WorkflowContext(strand), program, seen), world.now_us)
     assert recorded == []
     assert isinstance(run.end, Died if program.fails else Returned), run.end

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from gasoline_es import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, decode
-from gasoline_es.core.commands import Dispatch, Reply, SendSignal, TellOutput, Wake
+from gasoline_es.core.commands import Cancel, Decidable, Dispatch, Recover, Reply, SendSignal, TellOutput, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
+from gasoline_es.core.ending import cancelled
 from gasoline_es.core.location import Location, format_location
-from gasoline_es.core.replay import Died, Returned, Run
+from gasoline_es.core.replay import Died, End, Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.values import dump_json
@@ -24,6 +25,7 @@ from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitOutput, W
 Body = Callable[[WorkflowContext], Coroutine[Any, Any, Any]]
 
 WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+OTHER_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a40"
 START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 
 
@@ -87,6 +89,16 @@ class World:
     def wake(self) -> Reply:
         return self._decide(Wake(WORKFLOW_ID, "operator"))
 
+    def cancel(self, *, now: bool = False) -> Reply:
+        return self._decide(Cancel(WORKFLOW_ID, "operator", now))
+
+    def recover(self) -> Reply:
+        return self._decide(Recover(WORKFLOW_ID, "operator"))
+
+    def told(self, at: Location, output: bytes | None) -> Reply:
+        """Let it be told what became of the workflow whose output it waits for; None: it was cancelled."""
+        return self._decide(TellOutput(WORKFLOW_ID, format_location(at), 1, OTHER_ID, "pack", output))
+
     def advance(self, us: int) -> None:
         self.now_us += us
         self.drive()
@@ -99,12 +111,28 @@ class World:
         """Let an activity it waits for fail: the one at the location, or the only one."""
         self.finish({self.waiting_activity(at).location: AttemptFailed(ev.ErrorInfo(kind, message), final)})
 
-    def finish(self, outcomes: Mapping[Location, Any], document: bytes | None = None) -> None:
+    def answer(self, data: ev.EventData) -> None:
+        """Let a fact be recorded that somebody else decided: a signal was sent, an output came."""
+        self._record(data)
+        self._append()
+        self.drive()
+
+    def finish(
+        self,
+        outcomes: Mapping[Location, Any],
+        document: bytes | None = None,
+        *,
+        before: ev.EventData | None = None,
+        behind: ev.EventData | None = None,
+    ) -> None:
         """Let activities end, each with its output or an :class:`AttemptFailed`, in this order and in one append.
 
-        What ephemeral ones gave is not appended for its own sake.
+        ``before`` and ``behind``: what is decided around that, in the same append. What ephemeral ones gave is not appended
+        for its own sake.
         """
-        hurry = False
+        hurry = before is not None or behind is not None
+        if before is not None:
+            self._record(before)
         for location, outcome in outcomes.items():
             wait = self.waiting_activity(location)
             if isinstance(outcome, AttemptFailed):
@@ -114,6 +142,8 @@ class World:
             else:
                 self._record(activity_completed(wait, self.now_us, dump_json(outcome), document))
             hurry = hurry or not wait.step.ephemeral
+        if behind is not None:
+            self._record(behind)
         if hurry:
             self._append()
         self.drive()
@@ -213,13 +243,20 @@ class World:
             if not self._batch or rides:
                 return
             self._append()
+        if self.status == "cancelled":
+            self.close()
 
     def _start(self, durable_seq: int) -> Run:
         self.run = run = Run(self.state, self._record, PLANS.get)
         run.start(lambda strand: self.body(WorkflowContext(strand)), self.now_us, durable_seq)
         return run
 
-    def _finish(self, end: Returned | Died) -> None:
+    def _finish(self, end: End) -> None:
+        if self.state.cancel_seq is not None and not (isinstance(end, Died) and end.code_at_fault):
+            for data in cancelled(self.state, end.error if isinstance(end, Died) else None):
+                self._record(data)
+            self.close()
+            return
         match end:
             case Returned(value):
                 if self.state.queue:
@@ -229,6 +266,8 @@ class World:
                 if code_at_fault:
                     self._undo()
                 self._record(ev.WorkflowFailed(error, failures=failures))
+            case _:
+                raise AssertionError("nobody cancelled it")
         self.close()
 
     def _undo(self) -> None:
@@ -239,7 +278,7 @@ class World:
             event = decode(line)
             self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
 
-    def _decide(self, command: Dispatch | SendSignal | TellOutput | Wake) -> Reply:
+    def _decide(self, command: Decidable) -> Reply:
         events, reply = decide(self.state if self.events else None, command)
         for data in events:
             self._record(data)

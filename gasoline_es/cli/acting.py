@@ -1,0 +1,49 @@
+"""A log opened to decide something about one workflow, and where that stands then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gasoline_es.cli import render
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.reading import DEFAULT_NAMESPACE, reading
+from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.single import history_records
+from gasoline_es.client import WorkflowInfo
+from gasoline_es.engine import Gasoline
+
+Deed = Callable[[Gasoline], Awaitable[None]]
+
+
+def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) -> None:
+    """Do something with a workflow, and print where it stands then.
+
+    What is decided is durable on return. A process that drives the workflow's partition decides it, or else this one.
+
+    Raises: Failure, WorkflowNotFound: there is no such log, namespace or workflow; nothing is made. GasolineError: refused.
+    """
+    # Opened to be read first: opened for writing, a log that is not there would be made.
+    with reading(settings) as log:
+        next(history_records(log, workflow_id))
+    info = asyncio.run(_done(settings, workflow_id, deed))
+    output = Output(as_json)
+    if output.json:
+        output.object({"id": info.id, "name": info.name, "status": info.status})
+    else:
+        show(info, output)
+
+
+async def _done(settings: Settings, workflow_id: str, deed: Deed) -> WorkflowInfo:
+    async with Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE) as gasoline:
+        await deed(gasoline)
+        return await gasoline.get(workflow_id)
+
+
+def show(info: WorkflowInfo, output: Output) -> None:
+    """Print one line."""
+    from rich.text import Text
+
+    text = Text(f"{escape(info.name)} {escape(info.id)}  ", "bold", overflow="fold")
+    output.console.print(text.append(info.status, f"not bold {render.STYLES[info.status]}"))

@@ -1,0 +1,114 @@
+"""How a workflow ends when somebody cancels it, and how one that died comes back: decided from its fold (semantics.md §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.commands import Cancel, Recover, Reply
+from gasoline_es.core.history import TAKEN_CHARACTERS_MAX, ActivityEntry, History
+from gasoline_es.core.location import Location, format_location, parse_location
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.errors import ActivityFailed, GasolineError
+
+FAILURES_MAX = 1_000
+"""So many failures are noted with a workflow's death: a body may raise any number of them in one group."""
+
+
+def discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:
+    """Name the signals that are left in as many events as it takes for each to fit into a record."""
+    ids: list[str] = []
+    characters = 0
+    for signal_id in queue:
+        ids.append(signal_id)
+        characters += len(signal_id)
+        if characters > TAKEN_CHARACTERS_MAX:
+            yield ev.SignalDiscarded(tuple(ids))
+            ids, characters = [], 0
+    if ids:
+        yield ev.SignalDiscarded(tuple(ids))
+
+
+def cancelled(state: WorkflowState, error: ev.ErrorInfo | None = None) -> list[ev.EventData]:
+    """Return the facts that end a workflow as cancelled. ``error``: what left its body while it cleaned up."""
+    return [*discarded(state.queue), ev.WorkflowCancelled(state.document, error)]
+
+
+def cancel(state: WorkflowState, command: Cancel) -> tuple[list[ev.EventData], Reply]:
+    """Ask a body to clean up; end at once what has none any more, or is not to. Asked again, nothing changes."""
+    workflow_id, status = command.workflow_id, state.summary.status
+    if status == "complete":
+        return [], _refused(workflow_id, "is complete: there is nothing left to cancel")
+    if status == "unreadable":
+        return [], _refused(workflow_id, f"cannot be cancelled: {state.summary.error}")
+    if status == "cancelled":
+        return [], Reply(workflow_id)
+    events: list[ev.EventData] = []
+    if state.cancel_seq is None:
+        events.append(ev.WorkflowCancelRequested(command.by))
+    if command.now or status == "dead":
+        events += cancelled(state)
+    return events, Reply(workflow_id)
+
+
+def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData], Reply]:
+    """Clear the failures that a workflow died of, so that these activities run again, from their first attempt."""
+    workflow_id, status = command.workflow_id, state.summary.status
+    if status != "dead":
+        told = f": {state.summary.error}" if status == "unreadable" else ""
+        return [], _refused(workflow_id, f"is {status}{told}. Only a dead workflow can be recovered")
+    if not state.failures:
+        return [], _refused(
+            workflow_id,
+            f"did not die of an activity's failure, but of {state.summary.error}. Only a failure that leaves the body as "
+            f"it is can be cleared. Mend the code, then wake the workflow, which replays what is recorded",
+        )
+    undone = [location for location in state.failures if _is_undone(state, location)]
+    if undone:
+        places = ", ".join(map(format_location, undone))
+        return [], _refused(
+            workflow_id,
+            f"failed at {places}, and was rolled back since: what was done before it is undone, so it cannot go on from "
+            f"there. Rerun it from a step",
+        )
+    return [ev.WorkflowRecovered(command.by, state.failures)], Reply(workflow_id)
+
+
+def _is_undone(state: WorkflowState, location: Location) -> bool:
+    """Whether a failure belongs to what a rollback undid; those of the rollback itself stand below its own location."""
+    at = state.rollback_at
+    return at is not None and location[: len(at)] != at
+
+
+def _refused(workflow_id: str, why: str) -> Reply:
+    return Reply(error=GasolineError(f"workflow {workflow_id} {why}", workflow_id=workflow_id))
+
+
+def failures_in(error: BaseException, history: History) -> tuple[Location, ...]:
+    """Return where the activities are whose recorded final failures this error is, or holds as a group."""
+    found: dict[Location, None] = {}
+    to_see: list[BaseException] = [error]
+    while to_see and len(found) < FAILURES_MAX:
+        one = to_see.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            to_see[:0] = cast("BaseExceptionGroup[BaseException]", one).exceptions
+        elif isinstance(one, ActivityFailed):
+            location = _located(one)
+            entry = None if location is None else history.at(location)
+            # Anybody can make such an error; only a recorded failure can be cleared.
+            if (
+                location is not None
+                and isinstance(entry, ActivityEntry)
+                and entry.failures
+                and entry.failures[-1].final
+            ):
+                found[location] = None
+    return tuple(sorted(found))
+
+
+def _located(error: ActivityFailed) -> Location | None:
+    try:
+        return parse_location(error.location)
+    except (AttributeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,239 @@
+"""`gasoline workflow wake`, `cancel` and `recover`: what an operator does with one workflow, beside a worker or without."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gasoline_es import ActivityContext, Gasoline, Workflow, WorkflowContext, activity, workflow
+from gasoline_es.errors import Cancelled, WorkflowCancelled, WorkflowFailed
+from tests.cli.terminal import invoke, run, settled
+from tests.engine.subprocesses import line, worker_process
+from tests.engine.workflows import cancellable
+
+open_bank = True
+
+
+@activity(max_attempts=1)
+async def charge(ctx: ActivityContext, order: int) -> str:
+    if not open_bank:
+        raise ConnectionError("the bank is closed")
+    return f"charged {order}"
+
+
+@activity
+async def refund(ctx: ActivityContext, order: int) -> None: ...
+
+
+@workflow
+async def fulfil(ctx: WorkflowContext, order: int) -> str:
+    return await ctx.activity(charge, order)
+
+
+@workflow
+async def wait_and_refund(ctx: WorkflowContext, order: int) -> None:
+    try:
+        await ctx.sleep(3600)
+    except Cancelled:
+        await ctx.activity(refund, order)
+        raise
+
+
+@workflow
+async def broken(ctx: WorkflowContext, order: int) -> None:
+    raise ValueError("no such order")
+
+
+WORKFLOWS = (fulfil, wait_and_refund, broken)
+
+
+@dataclass
+class Shop:
+    """A log with a workflow in each state an operator may meet."""
+
+    url: str
+    complete: str
+    dead: str
+    wrong: str
+    waiting: str
+
+    def act(self, verb: str, workflow_id: str, *options: str) -> dict[str, str]:
+        done = invoke("--log", self.url, "workflow", verb, workflow_id, *options)
+        assert (done.status, done.stderr) == (0, "")
+        (told,) = done.objects
+        return dict(told)
+
+    def refused(self, verb: str, workflow_id: str) -> str:
+        done = invoke("--log", self.url, "workflow", verb, workflow_id)
+        assert (done.status, done.stdout) == (1, "")
+        return done.stderr
+
+    def work(self, workflow_id: str) -> str:
+        """Let a worker run until the workflow has ended; say how."""
+
+        async def go() -> str:
+            async with Gasoline.open(self.url) as gasoline, gasoline.worker(WORKFLOWS):
+                try:
+                    return str(
+                        await gasoline.handle(workflow_id, await self._definition(gasoline, workflow_id)).output()
+                    )
+                except (WorkflowCancelled, WorkflowFailed) as error:
+                    return type(error).__name__
+
+        return asyncio.run(asyncio.wait_for(go(), 30))
+
+    async def _definition(self, gasoline: Gasoline, workflow_id: str) -> Workflow[Any, Any]:
+        name = (await gasoline.get(workflow_id)).name
+        return next(one for one in WORKFLOWS if one.name == name)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return asyncio.run(opened(f"file:{tmp_path}/log"))
+
+
+async def opened(url: str) -> Shop:
+    global open_bank
+    async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker(WORKFLOWS, evict_after=0):
+        open_bank = True
+        complete = await gasoline.dispatch(fulfil, 1)
+        await complete.output()
+        open_bank = False
+        dead = await gasoline.dispatch(fulfil, 2)
+        with pytest.raises(WorkflowFailed):
+            await dead.output()
+        open_bank = True
+        wrong = await gasoline.dispatch(broken, 3)
+        with pytest.raises(WorkflowFailed):
+            await wrong.output()
+        waiting = await gasoline.dispatch(wait_and_refund, 4)
+        while (await waiting.get()).status != "sleeping":
+            await asyncio.sleep(0.01)
+    return Shop(url, complete.id, dead.id, wrong.id, waiting.id)
+
+
+def test_cancel_is_durable_and_a_worker_that_comes_cleans_up(shop: Shop) -> None:
+    """semantics.md §12."""
+    assert shop.act("cancel", shop.waiting) == {"id": shop.waiting, "name": "wait_and_refund", "status": "running"}
+    assert shop.act("cancel", shop.waiting)["status"] == "running"
+    assert shop.work(shop.waiting) == "WorkflowCancelled"
+    listed = invoke("--log", shop.url, "workflow", "list", "--status", "cancelled").objects
+    assert [found["id"] for found in listed] == [shop.waiting]
+    assert listed[0]["completed"] is not None
+
+
+def test_cancel_now_ends_it_at_once(shop: Shop) -> None:
+    """semantics.md §12: no worker is needed."""
+    assert shop.act("cancel", shop.waiting, "--now")["status"] == "cancelled"
+    assert shop.act("cancel", shop.dead)["status"] == "cancelled"
+
+
+def test_recover_lets_the_failed_activity_run_again(shop: Shop) -> None:
+    """semantics.md §7."""
+    assert shop.act("recover", shop.dead) == {"id": shop.dead, "name": "fulfil", "status": "running"}
+    assert shop.work(shop.dead) == "charged 2"
+
+
+def test_wake_runs_a_dead_one_again_and_leaves_a_complete_one_alone(shop: Shop) -> None:
+    """semantics.md §7: what is recorded as final stays so."""
+    assert shop.act("wake", shop.dead)["status"] == "running"
+    assert shop.work(shop.dead) == "WorkflowFailed"
+    assert shop.act("wake", shop.complete)["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("verb", "which", "why"),
+    [
+        ("cancel", lambda shop: shop.complete, "is complete: there is nothing left to cancel"),
+        ("recover", lambda shop: shop.complete, "is complete. Only a dead workflow can be recovered"),
+        ("recover", lambda shop: shop.wrong, "did not die of an activity's failure, but of ValueError: no such order"),
+        ("wake", lambda _: "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", "was not found in namespace 'default'"),
+        ("cancel", lambda _: "../../etc", "workflow"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_line(
+    shop: Shop, verb: str, which: Callable[[Shop], str], why: str
+) -> None:
+    stderr = shop.refused(verb, which(shop))
+    assert why in stderr
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["wake", "cancel", "recover"])
+def test_log_that_is_not_there_is_not_made(tmp_path: Path, verb: str) -> None:
+    done = invoke("--log", f"file:{tmp_path}/typo", "workflow", verb, "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f")
+    assert done.status == 1
+    assert "there is no log in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_is_one_line_with_the_status(shop: Shop) -> None:
+    done = invoke("--log", shop.url, "workflow", "cancel", shop.waiting, "--now", "--text")
+    assert done.stdout == f"wait_and_refund {shop.waiting}  cancelled\n"
+
+
+def told(text: str, **names: str) -> str:
+    return re.sub(r"by client \S+", "by client <c>", settled(text, **names)) + "\n"
+
+
+def test_history_shows_where_the_cancel_came_and_what_cleaned_up(shop: Shop) -> None:
+    shop.act("cancel", shop.waiting)
+    shop.work(shop.waiting)
+    done = invoke("--log", shop.url, "workflow", "history", shop.waiting, "--text")
+    assert told(done.stdout, waiting=shop.waiting) == CANCELLED
+
+
+def test_history_shows_the_recovery_between_the_attempts(shop: Shop) -> None:
+    shop.act("recover", shop.dead)
+    shop.work(shop.dead)
+    done = invoke("--log", shop.url, "workflow", "history", shop.dead, "--text")
+    assert told(done.stdout, dead=shop.dead) == RECOVERED
+
+
+async def test_cancel_beside_a_worker_process_is_decided_there(tmp_path: Path) -> None:
+    """design §5: through the inbox, answered when it is decided."""
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as gasoline:
+        handle = await gasoline.dispatch(cancellable, 1)
+        async with worker_process(url) as worker:
+            assert await line(worker) == "ready"
+            done = await asyncio.to_thread(run, "--log", url, "workflow", "cancel", handle.id)
+            assert (done.status, done.stderr) == (0, "")
+            with pytest.raises(WorkflowCancelled):
+                await handle.output(timeout=30)
+
+
+CANCELLED = """\
+wait_and_refund <waiting>  cancelled
+├── dispatched  <time>
+│   └── input:  4
+├── {1} sleep  cancelled <time>
+│   ├── started  <time>
+│   ├── suspended  <time>, waits until <time>
+│   └── cancel requested  <time> by client <c>
+├── {2} activity refund  <time>, took <s>
+│   ├── input:  4
+│   └── output:  null
+└── cancelled  <time>
+"""
+RECOVERED = """\
+fulfil <dead>  complete
+├── dispatched  <time>
+│   └── input:  2
+├── {1} activity charge  <time>, took <s>
+│   ├── attempt 1 failed  ConnectionError: the bank is closed
+│   │   └── <time>, after <s>; no more
+│   ├── recovered  <time> by client <c>
+│   ├── input:  2
+│   └── output:  "charged 2"
+├── failed  ActivityMaxFailuresReached: activity 'charge' at {1} failed with ConnectionError: the bank is closed
+│   └── <time>
+└── completed  <time>
+    └── output:  "charged 2"
+"""

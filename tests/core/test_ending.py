@@ -1,0 +1,163 @@
+"""What cancel and recover decide, and which failures a death is noted with (semantics.md §7, §12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.commands import Cancel, Recover, Request, TellOutput, decode_request, encode_request
+from gasoline_es.core.decide import decide
+from gasoline_es.core.ending import discarded, failures_in
+from gasoline_es.core.history import TAKEN_CHARACTERS_MAX
+from gasoline_es.core.location import Location
+from gasoline_es.core.state import WorkflowState
+from gasoline_es.errors import ActivityFailed, Cancelled, WorkflowNotFound
+
+WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+ERROR = ev.ErrorInfo("ConnectionError", "refused")
+FIRST: Location = ((1,),)
+SECOND: Location = ((2,),)
+
+
+def failed(location: Location, *, final: bool = True) -> ev.ActivityFailed:
+    return ev.ActivityFailed(location, 1, "charge", 1, 0, b"1", ERROR, None if final else 5, final)
+
+
+def folded(*facts: ev.EventData) -> WorkflowState:
+    state = WorkflowState(WORKFLOW_ID)
+    for seq, data in enumerate((ev.WorkflowDispatched("fulfil", b"1", {}), *facts), start=1):
+        state.apply(seq, seq, data, "ray", "w1")
+    return state
+
+
+def decided(state: WorkflowState | None, command: Cancel | Recover) -> list[str] | str:
+    events, reply = decide(state, command)
+    return [data.TYPE for data in events] if reply.error is None else str(reply.error)
+
+
+cancel = Cancel(WORKFLOW_ID, "me")
+cancel_now = Cancel(WORKFLOW_ID, "me", now=True)
+recover = Recover(WORKFLOW_ID, "me")
+signal = ev.SignalReceived("s1", "paid", b"{}")
+suspended = ev.WorkflowSuspended(7)
+asked = ev.WorkflowCancelRequested("me")
+over = ev.WorkflowCancelled(b"null")
+
+
+@pytest.mark.parametrize(
+    ("facts", "command", "events"),
+    [
+        ((), cancel, ["workflow.cancel_requested"]),
+        ((suspended,), cancel, ["workflow.cancel_requested"]),
+        ((asked,), cancel, []),
+        ((asked, suspended), cancel, []),
+        ((over,), cancel, []),
+        ((over,), cancel_now, []),
+        ((signal,), cancel_now, ["workflow.cancel_requested", "signal.discarded", "workflow.cancelled"]),
+        ((asked, suspended), cancel_now, ["workflow.cancelled"]),
+        ((ev.WorkflowFailed(ERROR),), cancel, ["workflow.cancel_requested", "workflow.cancelled"]),
+        ((asked, ev.WorkflowFailed(ERROR)), cancel, ["workflow.cancelled"]),
+        ((failed(FIRST), ev.WorkflowFailed(ERROR, failures=(FIRST,))), recover, ["workflow.recovered"]),
+    ],
+)
+def test_command_decides_what_is_to_be_recorded(
+    facts: tuple[ev.EventData, ...], command: Cancel | Recover, events: list[str]
+) -> None:
+    assert decided(folded(*facts), command) == events
+
+
+@pytest.mark.parametrize(
+    ("facts", "command", "told"),
+    [
+        ((ev.WorkflowCompleted(b"1", b"null"),), cancel, "is complete: there is nothing left to cancel"),
+        ((ev.Unreadable("step.new", "v9"),), cancel, "cannot be cancelled"),
+        ((), recover, "is running. Only a dead workflow can be recovered"),
+        ((ev.Unreadable("step.new", "v9"),), recover, "is unreadable"),
+        ((ev.WorkflowFailed(ERROR),), recover, "did not die of an activity's failure, but of ConnectionError: refused"),
+        (
+            (failed(FIRST), ev.RollbackStarted(SECOND, 1, ERROR), ev.WorkflowFailed(ERROR, failures=(FIRST,))),
+            recover,
+            "failed at {1}, and was rolled back since",
+        ),
+    ],
+)
+def test_command_is_refused_with_the_reason(
+    facts: tuple[ev.EventData, ...], command: Cancel | Recover, told: str
+) -> None:
+    assert told in decided(folded(*facts), command)
+
+
+def test_failed_handler_of_a_rollback_can_be_recovered() -> None:
+    """semantics.md §4, Rollback: its handlers stand below its location."""
+    handler: Location = ((2,), (1,))
+    rolled_back = (failed(FIRST), ev.RollbackStarted(SECOND, 1, ERROR), failed(handler))
+    assert decided(folded(*rolled_back, ev.WorkflowFailed(ERROR, failures=(handler,))), recover) == [
+        "workflow.recovered"
+    ]
+
+
+def test_nobody_is_cancelled_or_recovered_where_there_is_none() -> None:
+    for command in (cancel, recover):
+        assert isinstance(decide(None, command)[1].error, WorkflowNotFound)
+
+
+def test_a_wake_forgets_the_failures_that_were_noted() -> None:
+    """semantics.md §7: the next death notes its own."""
+    dead = (failed(FIRST), ev.WorkflowFailed(ERROR, failures=(FIRST,)))
+    assert folded(*dead, ev.WorkflowWoken("me")).failures == ()
+    assert "did not die of" in decided(folded(*dead, ev.WorkflowWoken("me"), ev.WorkflowFailed(ERROR)), recover)
+
+
+def error_at(location: object) -> ActivityFailed:
+    return ActivityFailed("charge failed", location=location)
+
+
+def test_failures_are_those_recorded_ones_that_an_error_is_or_holds() -> None:
+    """semantics.md §7: of a race that nobody won, all of them."""
+    history = folded(failed(FIRST), failed(SECOND), failed(((3,),), final=False)).history
+    assert failures_in(error_at("{1}"), history) == (FIRST,)
+    nested = ExceptionGroup("nobody won", [error_at("{2}"), ValueError(), ExceptionGroup("", [error_at("{1}")])])
+    assert failures_in(nested, history) == (FIRST, SECOND)
+    assert failures_in(ValueError(), history) == ()
+
+
+@pytest.mark.parametrize("location", ["{3}", "{4}", "nowhere", "", None, 7])
+def test_error_that_somebody_made_up_is_no_recorded_failure(location: object) -> None:
+    """Anybody can raise ActivityFailed."""
+    history = folded(failed(FIRST), failed(((3,),), final=False)).history
+    assert failures_in(error_at(location), history) == ()
+    assert failures_in(ActivityFailed("without a place"), history) == ()
+
+
+def test_signals_left_are_named_in_as_many_events_as_fit() -> None:
+    ids = [f"{number:0200}" for number in range(TAKEN_CHARACTERS_MAX // 100)]
+    events = list(discarded(ids))
+    assert len(events) == 2
+    assert [one for event in events for one in event.signal_ids] == ids
+
+
+@pytest.mark.parametrize(
+    "command",
+    [cancel, cancel_now, recover, TellOutput(WORKFLOW_ID, "{1}", 1, WORKFLOW_ID, "pack"),
+     TellOutput(WORKFLOW_ID, "{1}", 1, WORKFLOW_ID, "pack", b"null")],
+)  # fmt: skip
+def test_command_comes_through_an_inbox_as_it_was(command: Cancel | Recover | TellOutput) -> None:
+    """design §5: a command is data; an output of null is another thing than none."""
+    request = Request("r", "c", command)
+    assert decode_request(encode_request(request)) == request
+
+
+@pytest.mark.parametrize("broken", [b'"now":1', b'"now":"yes"', b'"by":3'])
+def test_command_that_no_client_sends_is_refused(broken: bytes) -> None:
+    known = {b'"now"': b'"now":true', b'"by"': b'"by":"me"'}
+    raw = encode_request(Request("r", "c", cancel_now))
+    key = broken.partition(b":")[0]
+    assert known[key] in raw
+    with pytest.raises(ValueError, match="not a request"):
+        decode_request(raw.replace(known[key], broken))
+
+
+def test_cancelled_cannot_be_made_by_users() -> None:
+    """style.md §8."""
+    with pytest.raises(TypeError, match=r"call `handle\.cancel\(\)`"):
+        Cancelled()
