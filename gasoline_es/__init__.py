@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from gasoline_es.engine import Gasoline
     from gasoline_es.errors import (
         ActivityFailed,
+        Cancelled,
         GasolineError,
         NotRetryable,
+        WorkflowCancelled,
         WorkflowFailed,
         WorkflowNotFound,
     )
@@ -36,6 +38,7 @@ __all__ = [
     "ActivityFailed",
     "Backoff",
     "Break",
+    "Cancelled",
     "Event",
     "Failed",
     "Gasoline",
@@ -48,6 +51,7 @@ __all__ = [
     "Step",
     "SubWorkflow",
     "Workflow",
+    "WorkflowCancelled",
     "WorkflowContext",
     "WorkflowFailed",
     "WorkflowHandle",
@@ -63,6 +67,7 @@ _MODULES = {
     "ActivityFailed": "errors",
     "Backoff": "core.retry",
     "Break": "core.steps",
+    "Cancelled": "errors",
     "Event": "core.events",
     "Failed": "outcomes",
     "Gasoline": "engine",
@@ -75,6 +80,7 @@ _MODULES = {
     "Step": "verbs",
     "SubWorkflow": "sending",
     "Workflow": "definitions",
+    "WorkflowCancelled": "errors",
     "WorkflowContext": "context",
     "WorkflowFailed": "errors",
     "WorkflowHandle": "client",

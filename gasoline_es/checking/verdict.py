@@ -122,7 +122,7 @@ class _Trial:
         if isinstance(end, Returned):
             return self._returned(end.value, recorded_output)
         if isinstance(end, Unwound):
-            return REPLAYS
+            return PARTLY if self.run.left() else REPLAYS
         error = self.run.error
         if isinstance(error, HistoryDiverged):
             return self._fails("diverged", error)

@@ -121,7 +121,7 @@ class Run:
         self.rests_on = 0
         """The last event that the bodies know of, or decided, and which was not durable by then."""
         self.side_by_side = 0
-        """How many joins and races are under way: while there are any, every answer waits for its turn."""
+        """How many joins, races and cancels are under way: while there are any, every answer waits for its turn."""
         self.waits: dict[Location, Wait] = {}
         self._undecided: dict[Location, WaitSleep | WaitListen] = {}
         """Those of them that a turn itself may answer: it must not go through every activity of a large join."""
@@ -288,6 +288,12 @@ class Run:
     # --- what strands and nodes ask of it -----------------------------------------------------------------------------
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing goes on beside what is asked for now."""
+        expects_cancel = self._cancel is not None and not self.cancelled  # that takes turns, too
+        return self.side_by_side == int(expects_cancel)
+
+    @property
     def ended(self) -> bool:
         return self.end is not None
 
@@ -314,7 +320,7 @@ class Run:
             self._queue(seq, wait)
             return
         if isinstance(wait, WaitActivity):
-            wait.alone = self.side_by_side == 0
+            wait.alone = self.alone
             if wait.step.ephemeral:
                 self.ephemeral += 1
         if isinstance(wait, WaitSleep | WaitListen):

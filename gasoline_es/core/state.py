@@ -261,8 +261,6 @@ class WorkflowState:
                 at, entry = data.location, self.history.at(data.location)
                 interrupted = InterruptedEntry(at, data.version, seq, time_us, data.kind, data.name, entry)
                 self.history.add(interrupted)
-            case ev.RollbackStarted():
-                self.rollback_at = data.location
             case ev.SignalDiscarded():
                 for signal_id in data.signal_ids:
                     self.queue.pop(signal_id, None)
@@ -283,6 +281,7 @@ class WorkflowState:
             case ev.CheckpointReached():
                 self.history.add(CheckpointEntry(data.location, data.version, seq, time_us))
             case ev.RollbackStarted():
+                self.rollback_at = data.location
                 self.history.add(RollbackEntry(data.location, data.version, seq, time_us, data.error))
             case ev.SignalSent():
                 at, version = data.location, data.version

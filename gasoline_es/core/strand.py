@@ -39,6 +39,8 @@ class Pending:
 
 
 PENDING: Final = Pending()
+OVER: Final[Any] = Pending()
+"""In place of a step: the body has ended."""
 
 
 class Closed(BaseException):
@@ -219,23 +221,30 @@ class Strand:
         coroutine, run, made = self._coroutine, self._run, self._steps
         assert coroutine is not None
         resume, send = self.context.run, coroutine.send
+        left: BaseException | None = None
         while True:
             self._driving = True
             try:
                 step = resume(send, value) if error is None else resume(coroutine.throw, error)
             except StopIteration as stopped:
-                self._driving = False
-                self._returned(stopped.value)
-                return
+                step, value = OVER, stopped.value
             except KeyboardInterrupt:
                 self._driving, self._coroutine = False, None
                 run.close()
                 raise
             except BaseException as raised:
-                self._driving = False
-                self._raised(raised)
-                return
+                step, left = OVER, raised
             self._driving = False
+            if step is OVER:
+                # Not in the handlers above: an error that is raised further up next would have this end as its context.
+                try:
+                    if left is None:
+                        self._returned(value)
+                    else:
+                        self._raised(left)
+                finally:
+                    del left  # it holds this frame
+                return
             if run.violation is not None:
                 run.die(run.violation)
                 return
@@ -270,7 +279,7 @@ class Strand:
             return branch.removed(step)
         if isinstance(step, CheckVersionStep):
             return branch.check_version(step)
-        if isinstance(step, CheckpointStep) and not run.side_by_side:
+        if isinstance(step, CheckpointStep) and run.alone:
             branch.checkpoint(step)
             run.handlers.reach_checkpoint(branch.cursor.prefix)
             return None

@@ -142,6 +142,9 @@ def _line(data: ev.EventData, signals: Mapping[str, str]) -> str:
         value: Any = getattr(data, field.name)
         if field.name == "signal_ids":
             told.append(f"signals={[signals.get(one, '?') for one in value]}")
+        elif isinstance(data, ev.LoopCommitted) and field.name == "handlers":
+            # Not the events they were given after: numbers shift when something incidental is recorded.
+            told += [f"undone by {handler.name} {_text(handler.input)}" for handler in data.handlers]
         elif field.name not in _NOT_COMPARED and not field.name.endswith("_us") and value not in (None, False):
             told.append(f"{field.name}={_text(value)}")
     return f"{place}{data.TYPE} {' '.join(told)}".rstrip()

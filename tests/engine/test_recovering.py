@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from gasoline_es import ActivityContext, ActivityFailed, Backoff, WorkflowContext, activity, workflow
@@ -33,10 +35,8 @@ async def write(ctx: ActivityContext, order: int) -> str:
 
 @workflow
 async def fulfil(ctx: WorkflowContext, order: int) -> str:
-    try:
+    with contextlib.suppress(ActivityFailed):
         await ctx.activity(write, order)
-    except ActivityFailed:
-        pass
     return await ctx.activity(charge, order)
 
 
@@ -92,7 +92,7 @@ async def test_recover_without_a_worker_is_carried_out_when_one_comes(any_world:
     await first.stop()
     client = await any_world.process()
     await client.gasoline.recover(handle.id)
-    with pytest.raises(GasolineError, match="is running. Only a dead workflow can be recovered"):
+    with pytest.raises(GasolineError, match=r"is running\. Only a dead workflow can be recovered"):
         await client.gasoline.recover(handle.id)
     await client.stop()
     down["bank"] = False

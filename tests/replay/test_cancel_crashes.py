@@ -18,8 +18,8 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Run
 from gasoline_es.core.state import WorkflowState
-from tests.replay.test_flow_crashes import Cancel, Outside, Program, Seen, Way, lived, programs, run_body
-from tests.replay.world import START_US, WORKFLOW_ID
+from tests.replay.test_flow_crashes import Cancel, Outside, Program, Seen, Way, lived, programs, run_program
+from tests.replay.world import PLANS, START_US, WORKFLOW_ID
 
 ways: st.SearchStrategy[Way] = st.sampled_from(("let pass", "clean up", "swallow"))
 cancels = st.builds(
@@ -40,7 +40,8 @@ cancelled_programs = st.builds(with_cancel, programs, cancels)
 def assert_ends_the_same(disturbed: Outside, undisturbed: Outside) -> None:
     disturbed.live()
     cancelled = undisturbed.world.state.cancel_seq is not None
-    assert undisturbed.world.status == ("cancelled" if cancelled else "complete"), undisturbed.world.state.summary.error
+    by_itself = "dead" if undisturbed.program.fails else "complete"
+    assert undisturbed.world.status == ("cancelled" if cancelled else by_itself), undisturbed.world.state.summary.error
     assert disturbed.facts == undisturbed.facts
     assert disturbed.world.state.summary.error == undisturbed.world.state.summary.error
 
@@ -64,14 +65,14 @@ def test_replay_of_a_cancelled_flow_records_nothing(program: Program) -> None:
     world = lived(program).world
     state = WorkflowState(WORKFLOW_ID)
     times = iter(range(START_US, START_US * 2))
-    ends = (ev.WorkflowCompleted, ev.WorkflowCancelled, ev.SignalDiscarded)
+    ends = (ev.WorkflowCompleted, ev.WorkflowFailed, ev.WorkflowCancelled, ev.SignalDiscarded)
     for seq, data in enumerate(world.events, start=1):
         if not isinstance(data, ends):
             state.apply(seq, next(times), data, "ray", "w1")
     recorded: list[ev.EventData] = []
-    run = Run(state, recorded.append)
+    run = Run(state, recorded.append, PLANS.get)
     seen = Seen(() if program.cancel is None else program.cancel.ways)
-    run.start(lambda strand: run_body(WorkflowContext(strand), program.body, seen), world.now_us)
+    run.start(lambda strand: run_program(WorkflowContext(strand), program, seen), world.now_us)
     assert recorded == []
     assert run.end is not None
     came_too_late = state.cancel_seq is not None and not run.cancelled  # the body had ended by its turn

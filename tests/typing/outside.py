@@ -26,7 +26,14 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(handle, WorkflowHandle[Receipt])
     assert_type(await handle.get(), WorkflowInfo)
     assert_type(await gasoline.find(fulfil, tags={"order": "42"}), WorkflowHandle[Receipt] | None)
-    async for info in gasoline.list(name="fulfil", tags={"order": "42"}):
+    assert_type(await handle.wake(), None)
+    assert_type(await handle.cancel(), None)
+    assert_type(await handle.cancel(now=True), None)
+    assert_type(await handle.recover(), None)
+    assert_type(await gasoline.wake(workflow_id), None)
+    assert_type(await gasoline.cancel(workflow_id, now=True), None)
+    assert_type(await gasoline.recover(workflow_id), None)
+    async for info in gasoline.list(name="fulfil", tags={"order": "42"}, status="cancelled"):
         assert_type(info, WorkflowInfo)
         assert_type(info.id, str)
 
