@@ -16,14 +16,14 @@ from tests.engine.harness import Fate, Process, World, discarded, has, rehandle,
 from tests.engine.subprocesses import line, worker_process
 from tests.engine.workflows import Note, cancellable, nap, notes
 
-started = asyncio.Event()
+started: list[asyncio.Event] = []
 told: list[str] = []
 
 
 @activity
 async def drive(ctx: ActivityContext, order: int) -> int:
     told.append("drives")
-    started.set()
+    started[0].set()
     try:
         await asyncio.sleep(3600)
     except asyncio.CancelledError:
@@ -86,7 +86,7 @@ async def awaiting(ctx: WorkflowContext, of: str) -> str:
 @pytest.fixture(autouse=True)
 def nothing_told() -> None:
     told.clear()
-    started.clear()
+    started[:] = [asyncio.Event()]
     stopped.clear()
 
 
@@ -98,7 +98,7 @@ async def test_cancel_stops_the_activity_and_the_body_cleans_up(any_world: World
     """semantics.md §12, §4: what runs is cancelled as a task is; the clean-up is recorded; it ends as cancelled."""
     process = await any_world.worker(deliver)
     handle = await process.gasoline.dispatch(deliver, 7)
-    await soon(started.wait())
+    await soon(started[0].wait())
     await handle.cancel()
     with pytest.raises(WorkflowCancelled, match="was cancelled: it has no output"):
         await soon(handle.output())
@@ -157,7 +157,7 @@ async def test_cancel_now_ends_it_without_its_clean_up(any_world: World) -> None
     process = await any_world.worker(deliver, stubborn)
     running = await process.gasoline.dispatch(deliver, 7)
     cleaning = await process.gasoline.dispatch(stubborn, 7)
-    await soon(started.wait())
+    await soon(started[0].wait())
     await cleaning.cancel()
     await process.settle()
     for handle in (running, cleaning):
