@@ -127,9 +127,10 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
     if state.output is not None:
         return [], Reply(command.workflow_id, output=state.output)
     waiting_at = parse_location(command.waiting_at)
-    if (command.waiter, waiting_at) in state.waiters:
+    if (command.waiter, waiting_at, command.generation) in state.waiters:
         return [], Reply(command.workflow_id)
-    return [ev.WaiterAdded(command.waiter, waiting_at, command.version)], Reply(command.workflow_id)
+    added = ev.WaiterAdded(command.waiter, waiting_at, command.version, command.generation)
+    return [added], Reply(command.workflow_id)
 
 
 def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
@@ -137,6 +138,8 @@ def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
     at = parse_location(command.waiting_at)
     if state is None or not state.summary.incomplete or not state.history.open_at(at):
         return [], Reply(command.workflow_id)
+    if command.generation != state.generation_at(at):
+        return [], Reply(command.workflow_id)  # it started over since, and may do something else there
     received = ev.OutputReceived(at, command.version, command.of, command.name, command.output)
     return [received], Reply(command.workflow_id)
 

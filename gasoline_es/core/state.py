@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 from gasoline_es.core import events as ev
+from gasoline_es.core.generations import Generation
 from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
@@ -107,6 +108,9 @@ class Summary:
                 self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
             case ev.WorkflowTagsUpdated():
                 self.tags = data.tags
+            case ev.WorkflowRerun():
+                self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
+                self.tags = data.tags
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
@@ -119,6 +123,12 @@ class Summary:
                 self.set_aside(f"event {seq} of type {data.type}: {data.reason}")
             case _:
                 pass
+
+    def skip(self, seq: int, time_us: int, worker: str) -> None:
+        """Pass over the next event: it counts, but what it says does not hold any more."""
+        if seq != self.seq + 1 and self.status != "unreadable":
+            self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
+        self.seq, self.updated_us, self.worker = seq, time_us, worker
 
     def set_aside(self, why: str) -> None:
         """Its history makes no sense to this code: it is shown, never run, and its partition goes on."""
@@ -133,6 +143,7 @@ class WorkflowState:
         "dispatched",
         "document",
         "forgotten_us",
+        "generations",
         "history",
         "known",
         "news",
@@ -155,8 +166,10 @@ class WorkflowState:
         """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
-        self.waiters: dict[tuple[str, Location], int] = {}
-        """Who waits for its output: the workflow and where it waits → the version of that step."""
+        self.waiters: dict[tuple[str, Location, int], int] = {}
+        """Who waits for its output: the workflow, and where and in which generation it waits → the version of that step."""
+        self.generations: list[Generation] = []
+        """What it did when it started over, oldest first."""
         self.retagged: list[tuple[int, Mapping[str, str]]] = []
         """By which event its tags were changed, and to what."""
         self.history = History()
@@ -174,6 +187,25 @@ class WorkflowState:
                 self.news.append(data.location)
         except (AssertionError, KeyError) as error:
             self.summary.set_aside(f"event {seq} of type {data.TYPE} does not fit what is recorded before it: {error}")
+
+    def skip(self, seq: int, time_us: int, worker: str) -> None:
+        """Pass over the next event, which was superseded (``core.folding``)."""
+        self.summary.skip(seq, time_us, worker)
+
+    def generation_at(self, location: Location) -> int:
+        """Return the generation that a step at the location belongs to; 0: it was never started over."""
+        for generation in reversed(self.generations):
+            if generation.holds(location):
+                return generation.number
+        return 0
+
+    def seed_of_draw(self, here: Location) -> str:
+        """Return what the numbers that are drawn behind ``here`` are made of, besides the place and their count."""
+        for generation in reversed(self.generations):
+            if generation.holds_draw(here):
+                return f"{generation.seed}|g{generation.number}"
+        first = self.dispatched
+        return self.summary.id if first is None or first.seed is None else first.seed
 
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
@@ -234,7 +266,9 @@ class WorkflowState:
             case ev.OutputReceived():
                 self.history.add(_output_entry(data, seq, time_us))
             case ev.WaiterAdded():
-                self.waiters[data.waiter, data.waiting_at] = data.version
+                self.waiters[data.waiter, data.waiting_at, data.generation] = data.version
+            case ev.WorkflowRerun():
+                self._start_over(data)
             case _:
                 pass
 
@@ -257,6 +291,14 @@ class WorkflowState:
         entry.seq, entry.time_us = seq, time_us
         entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
         self.history.forget(data.location, data.iteration)
+
+    def _start_over(self, data: ev.WorkflowRerun) -> None:
+        """Begin a generation. (What it superseded was skipped: ``core.folding``.)"""
+        branch = self.history.branches().get(data.start[:-1], ()) if data.start else ()
+        stayed = [entry.coordinate for entry in branch if entry.location < data.start]
+        seed = self.summary.id if data.seed is None else data.seed
+        before = stayed[-1] if stayed else None
+        self.generations.append(Generation(data.generation, data.start, data.beside, before, seed, data.rerun_id))
 
     def _finish_sleep(self, data: ev.SleepFinished, seq: int, time_us: int) -> None:
         entry = self.history.at(data.location)

@@ -26,7 +26,7 @@ from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
-from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
+from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.sends import Sends
@@ -183,9 +183,9 @@ class Driver:
 
     def _tell_waiters(self, partition: Partition, live: Live, output: bytes) -> None:
         summary = live.state.summary
-        for (waiter, waiting_at), version in live.state.waiters.items():
+        for (waiter, waiting_at, generation), version in live.state.waiters.items():
             at = format_location(waiting_at)
-            partition.tell(TellOutput(waiter, at, version, live.id, summary.name, output))
+            partition.tell(TellOutput(waiter, at, version, live.id, summary.name, output, generation))
 
     def _arrange(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """Nothing more can be decided now: start activities, or wait for times and signals."""
@@ -222,8 +222,14 @@ class Driver:
     def _cancel_given_up(self, live: Live, run: Run) -> None:
         """Stop the activities that nobody waits for any more: of a race's losers, or of a run that is over."""
         for given_up in run.given_up:
-            self.runner.cancel(key_of(live.id, given_up.location))
+            self.runner.cancel(key_at(live.state, given_up.location))
         run.given_up.clear()
+
+    def leave(self, old: Live, new: Live) -> None:
+        """A workflow starts over: let go of its body, and of the activities that belong to what holds no more."""
+        old.drop_run()
+        self.forget((old,))
+        self.runner.cancel_all(old.id, lambda key, location: key != key_at(new.state, location))
 
     def _wait(self, partition: Partition, live: Live) -> None:
         """Nothing runs for it: it may leave memory after a while."""
@@ -253,7 +259,7 @@ class Driver:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
         if run is not None and any(
-            isinstance(wait, WaitActivity) and self.runner.holds(key_of(live.id, wait.location))
+            isinstance(wait, WaitActivity) and self.runner.holds(key_at(live.state, wait.location))
             for wait in run.waits.values()
         ):
             return  # a result is still to be recorded

@@ -8,7 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -17,11 +17,12 @@ from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read, read_fact
 from gasoline_es.core.commands import (
+    Asked,
     Command,
-    Decidable,
     Dispatch,
     Reply,
     Request,
+    Rerun,
     SendSignal,
     TellOutput,
     Wake,
@@ -33,6 +34,7 @@ from gasoline_es.core.commands import (
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import WorkflowState
@@ -50,6 +52,7 @@ from gasoline_es.log.port import (
 )
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.starting_over import start_over
 from gasoline_es.runtime.topics import Topics
 
 if TYPE_CHECKING:
@@ -61,6 +64,9 @@ INBOX_POLL_MAX = 1_000
 POSITIONS_READ = 16
 RESTING_MAX = 100
 """So many workflows that nobody drives here stay in memory after the last command, instead of being read for each."""
+
+_INDEXED = frozenset({ev.WorkflowDispatched, ev.WorkflowCompleted, ev.WorkflowTagsUpdated, ev.WorkflowRerun})
+"""What changes the record of a workflow in the index topic."""
 
 LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
@@ -83,6 +89,9 @@ class Hooks(Protocol):
 
     def told(self, indexes: set[int]) -> None:
         """Commands to the inboxes of these partitions are durable."""
+
+    def leave(self, old: Live, new: Live) -> None:
+        """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
@@ -152,25 +161,26 @@ class Partition:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def record(self, live: Live, data: ev.EventData) -> None:
+    def record(self, live: Live, data: ev.EventData, time_us: int | None = None) -> None:
         """Decide a fact about a workflow: apply it to its state, and queue it for the next append.
 
-        Raises: RecordTooLarge: nothing happened.
+        ``time_us``: when it was decided, if that is not now. Raises: RecordTooLarge: nothing happened.
         """
         state = live.state
         summary = state.summary
         seq = summary.seq + 1
         now_us = self._clock.now_us()
-        value = live.envelope.encode(seq, now_us, data)
+        decided_us = now_us if time_us is None else time_us
+        value = live.envelope.encode(seq, decided_us, data)
         require_fit(data.TYPE, value)
-        state.apply(seq, now_us, data, summary.ray_id, self._worker)
+        state.apply(seq, decided_us, data, summary.ray_id, self._worker)
         batch = self._open
         batch.records.append(NewRecord(self._topics.events, self.index, f"{summary.id}/{seq}", value, now_us))
         batch.lives.append(live)
         batch.facts.append(data)
-        batch.times.append(now_us)
+        batch.times.append(decided_us)
         kind = type(data)
-        if kind is ev.WorkflowDispatched or kind is ev.WorkflowCompleted or kind is ev.WorkflowTagsUpdated:
+        if kind in _INDEXED:
             batch.records.append(self._index_record(live, data, now_us))
             if isinstance(data, ev.WorkflowDispatched):
                 batch.dispatched(live, data)
@@ -196,6 +206,34 @@ class Partition:
                         state.apply(state.summary.seq + 1, time_us, data, state.summary.ray_id, self._worker)
         live.state = state
 
+    def facts(self, live: Live) -> list[ev.Fact]:
+        """Read all events of a workflow, with those that are not durable yet. Raises: LogError."""
+        summary = live.state.summary
+        facts = list(_facts(live.id, self._log, self._topics.events, self.index, self.views))
+        for batch in (self._in_flight, self._open):
+            if batch is not None:
+                for other, data, time_us in zip(batch.lives, batch.facts, batch.times, strict=True):
+                    if other is live:
+                        facts.append((live.id, len(facts) + 1, time_us, data, summary.ray_id, self._worker))
+        return facts
+
+    def replace(self, old: Live, state: WorkflowState) -> Live:
+        """Put another state in a workflow's place, which has seen as many events. Whoever holds ``old`` holds nothing now."""
+        assert state.summary.seq == old.state.summary.seq
+        new = self.lives[old.id] = Live(self, state, self._envelope(state))
+        new.durable_seq = old.durable_seq
+        for batch in (self._in_flight, self._open):
+            if batch is not None:
+                batch.lives[:] = [new if live is old else live for live in batch.lives]
+        return new
+
+    def begin(self, live: Live, old: Live | None) -> None:
+        """Let a workflow go on, in the place of ``old``, once what was decided so far is durable."""
+        if old is not None:
+            self._hooks.leave(old, live)
+        live.blocked_on = live.state.summary.seq
+        self._hooks.turn(self, live)
+
     def recorded(self, attempt: Attempt) -> None:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
@@ -213,8 +251,10 @@ class Partition:
         self._asked = True
         self._hooks.ask_append(self)
 
-    def decide(self, command: Decidable, request_id: str | None = None) -> Reply:
+    def decide(self, command: Asked, request_id: str | None = None) -> Reply:
         """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
+        if isinstance(command, Rerun):
+            return start_over(self, command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
             return Reply(found)
@@ -224,7 +264,7 @@ class Partition:
             if not events:
                 return reply
             assert isinstance(command, Dispatch)
-            live = self._new(command)
+            live = self.new(command.workflow_id, command.name, command.ray_id or command.workflow_id)
         try:
             for data in events:
                 self.record(live, data)
@@ -258,10 +298,11 @@ class Partition:
         if not self._asked:
             self._ask()
 
-    def _new(self, command: Dispatch) -> Live:
-        state = WorkflowState(command.workflow_id)
-        state.summary.name, state.summary.ray_id = command.name, command.ray_id or command.workflow_id
-        live = self.lives[command.workflow_id] = Live(self, state, self._envelope(state))
+    def new(self, workflow_id: str, name: str, ray_id: str) -> Live:
+        """Put a workflow in memory of which nothing is recorded yet."""
+        state = WorkflowState(workflow_id)
+        state.summary.name, state.summary.ray_id = name, ray_id
+        live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
         return live
 
     def _find_unique(self, command: Dispatch) -> str | None:
@@ -442,7 +483,7 @@ class Partition:
 
     def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
         value: bytes | None = None
-        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated):
+        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated | ev.WorkflowRerun):
             summary = live.state.summary
             created = format_time(summary.created_us)
             value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
@@ -457,12 +498,13 @@ def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views
 
 def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
     """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
-    state = WorkflowState(workflow_id)
+    return fold_facts(workflow_id, lambda: _facts(workflow_id, log, topic, partition, views))
+
+
+def _facts(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterator[ev.Fact]:
     for record in _records(workflow_id, log, topic, partition, views):
         if record.value is not None:
-            _, seq, time_us, data, ray_id, worker = read_fact(record.key, record.value)
-            state.apply(seq, time_us, data, ray_id, worker)
-    return state
+            yield read_fact(record.key, record.value)
 
 
 def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:

@@ -20,7 +20,23 @@ _INCIDENTAL: Final = (ev.WorkflowSuspended, ev.WorkflowWoken, ev.WaiterAdded)
 """When somebody leaves memory, or asks before and not after the answer is there, makes no difference to the outcome."""
 
 _NOT_COMPARED: Final = frozenset(
-    {"location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
+    {
+        "location",
+        "signal_id",
+        "sender",
+        "request_id",
+        "key",
+        "parent",
+        "target",
+        "workflow_id",
+        "traceback",
+        "superseded",
+        "returned",
+        "by",
+        "rerun_id",
+        "forked_from",
+        "seed",
+    }
 )
 """Ids and places; times are those fields that end in ``_us``."""
 

@@ -83,6 +83,11 @@ class SimulatedWorkflow(Generic[O]):
         """Run it again, if it is dead."""
         self._simulation.run(self._handle.wake(), verb="wake")
 
+    def rerun(self, from_location: str, fork: bool = False) -> SimulatedWorkflow[O]:
+        """Let it start over from a step; returns the workflow that goes on, with ``fork`` a new one."""
+        again = self._simulation.run(self._handle.rerun(from_location, fork), verb="rerun")
+        return SimulatedWorkflow(self._simulation, again)
+
 
 class Simulation:
     """``with Simulation([fulfil]) as sim:`` runs these workflows until the block ends.
