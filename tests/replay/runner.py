@@ -19,6 +19,7 @@ body says (``say(…)`` in the code); what it waits for or how it ended.
     complete LOCATION JSON       an activity it waits for succeeds: the one there
     fail LOCATION TYPE: MESSAGE  … or fails (``fail! …``: with an error that is not retried)
     wake                         an operator wakes it
+    rerun LOCATION               an operator lets it start over from there, with the present code
     history                      shows all of its events
     error                        shows the whole of the error that it died of
 
@@ -33,8 +34,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from gasoline_es.core.location import Location, parse_location
+from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.values import dump_json
+from gasoline_es.errors import RerunRefused
 from tests.replay import telling
 from tests.replay.code import body_of
 from tests.replay.world import Body, When, World
@@ -137,6 +139,8 @@ class Story:
                     self._seen.append(f"refused: {type(reply.error).__name__}: {reply.error}")
             case "wake":
                 world.wake()
+            case "rerun":
+                self._rerun(world, rest)
             case "complete":
                 at, rest = _located(rest)
                 world.complete(json.loads(rest), at=at)
@@ -152,6 +156,17 @@ class Story:
                 self._seen += textwrap.wrap(f"{error.type}: {error.message}", 110, break_on_hyphens=False)
             case _:
                 raise AssertionError(f"no such command: {command}")
+
+    def _rerun(self, world: World, start: str) -> None:
+        assert self._body is not None
+        world.body, world.up = self._body, True
+        try:
+            planned = world.rerun(parse_location(start))
+        except RerunRefused as refused:
+            self._seen += textwrap.wrap(f"refused: {refused}", 110)
+            return
+        self._seen += [f"queued again: {name} {signal_id}" for signal_id, name in planned.returned]
+        self._seen += [f"stays: {format_location(branch)}" for branch in planned.beside]
 
     def _there(self) -> World:
         assert self._world is not None, "nothing runs yet"

@@ -14,8 +14,10 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, decode
 from gasoline_es.core.commands import Dispatch, Reply, SendSignal, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
+from gasoline_es.core.folding import fold_facts, fold_without, superseded_in
 from gasoline_es.core.location import Location
 from gasoline_es.core.replay import Died, Returned, Run
+from gasoline_es.core.starting_over import Plan, copied, fork, plan
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import dump_json
 from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
@@ -144,6 +146,38 @@ class World:
         self.up = True
         self.drive()
 
+    def rerun(self, start: Location) -> Plan:
+        """Let it start over from a step. Raises: RerunRefused: nothing happened."""
+        assert not self._batch
+        facts = self.facts()
+        planned = plan(facts, start)
+        rerun = planned.fact("operator", f"rerun {planned.generation}")
+        self.close()
+        seq = len(facts) + 1
+        following = (WORKFLOW_ID, seq, self.now_us, rerun, "ray", "w1")
+        self.state = fold_without(superseded_in([*facts, following]), WORKFLOW_ID, facts)
+        self._record(rerun)
+        self._append()
+        self.drive()
+        return planned
+
+    def fork(self, start: Location, body: Body | None = None) -> World:
+        """Return a world of a copy that starts over from a step; nothing runs in it before it is driven."""
+        planned = plan(self.facts(), start)
+        other = World(self.body if body is None else body)
+        for now_us, data in copied(planned, WORKFLOW_ID, "fork"):
+            other.now_us = now_us
+            other._record(data)
+        other.now_us = self.now_us
+        other._record(fork(planned, "operator", f"rerun {planned.generation}"))
+        other._append()
+        other.up = False
+        return other
+
+    def facts(self) -> list[ev.Fact]:
+        """All that is recorded."""
+        return [decode(line).fact for line in self.lines]
+
     # --- what it does -------------------------------------------------------------------------------------------------
 
     @property
@@ -205,10 +239,7 @@ class World:
     def _undo(self) -> None:
         """Take back what was not appended."""
         self._batch.clear()
-        self.state = WorkflowState(WORKFLOW_ID)
-        for line in self.lines:
-            event = decode(line)
-            self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+        self.state = fold_facts(WORKFLOW_ID, self.facts)
 
     def _decide(self, command: Dispatch | SendSignal | Wake) -> Reply:
         events, reply = decide(self.state if self.events else None, command)
