@@ -44,8 +44,11 @@ def parse_location(text: str) -> Location:
 
 def read_location(text: str) -> Location:
     """Read a location as people write it: ``2,5,3`` and ``{2, 5, 3}`` are the same. Raises: ValueError."""
-    inner = text.strip().removeprefix("{").removesuffix("}").strip()
-    return parse_location("{" + ", ".join(part.strip() for part in inner.split(",")) + "}")
+    given = text.strip()
+    bare = given[1:-1].strip() if given.startswith("{") and given.endswith("}") else given
+    if not bare:
+        return parse_location(given)
+    return parse_location("{" + ", ".join(part.strip() for part in bare.split(",")) + "}")
 
 
 def next_coordinate(last: Coordinate | None) -> Coordinate:
