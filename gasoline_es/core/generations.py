@@ -43,8 +43,8 @@ class Generation:
         start = self.start
         if here == ():
             here = (_BRANCH_START,)
-        if len(here) == len(start) and here[:-1] == start[:-1]:
-            return here[-1] >= start[-1] or here[-1] == (self.before or _BRANCH_START)
+        if here[:-1] == start[:-1] and here[-1] == (self.before or _BRANCH_START):
+            return True
         # Behind a branch that holds the step stands what goes on after that branch.
         return start[: len(here)] == here or self.holds(here)
 
