@@ -15,7 +15,6 @@ import orjson
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.folding import superseded_in
-from gasoline_es.core.generations import is_below
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.errors import RerunRefused
 
@@ -107,7 +106,7 @@ def plan(facts: Sequence[ev.Fact], start: Location) -> Plan:
     live = [fact for fact in facts if fact[1] not in past]
     start = _whole_step(live, start)
     gone = _Gone(live, start)
-    beside: dict[Location, None] = {}
+    beside: set[Location] = set()
     superseded: set[int] = set()
     for fact in live:
         if gone.holds_no_more(fact, beside):
@@ -120,7 +119,7 @@ def plan(facts: Sequence[ev.Fact], start: Location) -> Plan:
         start,
         max(generations, default=0) + 1,
         tuple(_spans(sorted(superseded))),
-        tuple(sorted(branch for branch in beside if gone.stays_whole(branch, superseded))),
+        tuple(sorted(beside)),
         _tags(fact[3] for fact in live if fact[1] not in superseded),
         tuple(_returned(live, superseded)),
         [fact for fact in live if fact[1] not in superseded],
@@ -156,7 +155,6 @@ class _Gone:
         self.first = self._first_at.get(start, 0)
         if not self.first:
             raise _nothing_at(start, self._own)
-        self._located = {seq: data.location for _, seq, _, data, _, _ in live if isinstance(data, ev.LocatedData)}
         cancels = (seq for _, seq, _, data, _, _ in live if isinstance(data, ev.WorkflowCancelRequested))
         self._cancelled = next((seq for seq in cancels if seq > self.first), None)
 
@@ -169,7 +167,7 @@ class _Gone:
         if self._own.setdefault(location, data) is not data and isinstance(data, ev.RaceDecided | ev.LoopCommitted):
             self._over.setdefault(location, seq)
 
-    def holds_no_more(self, fact: ev.Fact, beside: dict[Location, None]) -> bool:
+    def holds_no_more(self, fact: ev.Fact, beside: set[Location]) -> bool:
         """Whether an event goes; a branch that stays although it stands behind is noted in ``beside``."""
         _, seq, _, data, _, _ = fact
         if isinstance(data, ev.LocatedData):
@@ -178,10 +176,10 @@ class _Gone:
             return self._goes(data.location, seq, beside)
         if isinstance(data, ev.WorkflowRecovered):
             # It may not name a step that is not there any more.
-            return seq > self.first and any(self._goes(at, seq, {}) for at in data.locations)
+            return seq > self.first and any(self._goes(at, seq, set()) for at in data.locations)
         return isinstance(data, _ENDING) and seq > self.first
 
-    def _goes(self, location: Location, seq: int, beside: dict[Location, None]) -> bool:
+    def _goes(self, location: Location, seq: int, beside: set[Location]) -> bool:
         start = self._start
         for depth, (ours, its) in enumerate(zip(start, location, strict=False)):
             if ours == its:
@@ -190,7 +188,7 @@ class _Gone:
                 return False
             branch = location[: depth + 1]
             if self._is_beside(start[: depth + 1], branch):
-                beside[branch] = None
+                beside.add(branch)
                 return False
             return True
         return len(location) >= len(start) or seq > self.first
@@ -212,11 +210,6 @@ class _Gone:
         else:
             begun = min(self._first_below.get(mine, self.first), self._over.get(mine, self.first))
         return begun is None or placed < begun
-
-    def stays_whole(self, branch: Location, superseded: Iterable[int]) -> bool:
-        """Whether any event of a branch beside the step stays."""
-        gone = set(superseded)
-        return any(is_below(at, (branch,)) and seq not in gone for seq, at in self._located.items())
 
 
 def _nothing_at(start: Location, recorded: Iterable[Location]) -> RerunRefused:
