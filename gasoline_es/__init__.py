@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gasoline_es.context import WorkflowContext
     from gasoline_es.core.events import Event
     from gasoline_es.core.retry import Backoff
+    from gasoline_es.core.starting_over import RerunInfo
     from gasoline_es.core.steps import Break
     from gasoline_es.definitions import Activity, Prune, Workflow, activity, workflow
     from gasoline_es.engine import Gasoline
@@ -46,6 +47,7 @@ __all__ = [
     "NotRetryable",
     "Ok",
     "Prune",
+    "RerunInfo",
     "Signal",
     "SignalTo",
     "Step",
@@ -75,6 +77,7 @@ _MODULES = {
     "NotRetryable": "errors",
     "Ok": "outcomes",
     "Prune": "definitions",
+    "RerunInfo": "core.starting_over",
     "Signal": "signals",
     "SignalTo": "client",
     "Step": "verbs",

@@ -21,13 +21,20 @@ HEARTBEAT_BYTES_MAX = 10_000
 """The details of a heartbeat take at most so much as JSON: they share a record with the input and the error."""
 
 
+def idempotency_key(workflow_id: str, location: str, generation: int) -> str:
+    """Name what an activity does at a place of a workflow: once in each generation."""
+    key = f"{workflow_id}:{location}"
+    return f"{key}:g{generation}" if generation else key
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class ActivityContext:
     """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
 
     Made by the runtime for each attempt; ``ActivityContext()`` does for a unit test. ``attempt`` counts from 1.
     ``location`` is where the
-    step stands in the workflow's history, as ``{1, 4}``.
+    step stands in the workflow's history, as ``{1, 4}``; ``generation`` counts how often the workflow started over from it or
+    from before it.
     """
 
     workflow_id: str = "00000000-0000-7000-8000-000000000000"
@@ -41,6 +48,7 @@ class ActivityContext:
     state_json: bytes = field(default=b"null", repr=False)
     heartbeat_json: bytes = field(default=b"null", repr=False)
     alone: bool = True
+    generation: int = 0
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
@@ -62,8 +70,11 @@ class ActivityContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same text for every attempt of this step and for no other step: hand it to services that deduplicate."""
-        return f"{self.workflow_id}:{self.location}"
+        """The same text for every attempt of this step and for no other step: hand it to services that deduplicate.
+
+        Another one after the workflow started over from this step or from before it: then it is to be done once more.
+        """
+        return idempotency_key(self.workflow_id, self.location, self.generation)
 
     @property
     def cancelled(self) -> bool:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.commands import Cancel, Decidable, Dispatch, Recover, Reply, SendSignal, Wake
+from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Wake
 from gasoline_es.core.decide import not_found, was_cancelled
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import ErrorInfo, Event, WorkflowCompleted
@@ -21,10 +21,13 @@ from gasoline_es.core.ids import (
     check_workflow_id,
     is_workflow_id,
     new_workflow_id,
+    slot_of,
     unique_slot,
     workflow_id_from_key,
 )
+from gasoline_es.core.location import format_location, read_location
 from gasoline_es.core.repeats import difference_of_inputs
+from gasoline_es.core.starting_over import RerunInfo, plan
 from gasoline_es.core.state import Status, Summary, WorkflowState
 from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.core.values import parse_json
@@ -140,6 +143,14 @@ class WorkflowHandle(Generic[O]):
     async def recover(self) -> None:
         """Let the activity that it died of run again, from its first attempt: see ``gasoline.recover``."""
         await self._client.recover(self.id)
+
+    async def rerun(self, from_location: str, fork: bool = False) -> WorkflowHandle[O]:
+        """Let it start over from a step, in the code of today; returns the handle of the workflow that goes on.
+
+        See ``Gasoline.rerun``. With ``fork`` that is a new workflow, and this one is left alone.
+        """
+        done = await self._client.rerun(self.id, from_location, fork=fork)
+        return WorkflowHandle(self._client, done.id, self._definition)
 
 
 class Client:
@@ -426,6 +437,31 @@ class Client:
         self._writable("recover")
         await self._decide(Recover(check_workflow_id(workflow_id), self._by))
 
+    async def rerun(
+        self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False
+    ) -> RerunInfo:
+        """Let a workflow start over from a step, in the code of today, whatever became of it since.
+
+        ``from_location``: where the step stands, as its history shows it: ``"{2, 5, 3}"`` or ``"2,5,3"``. What came after the
+        step on its branch, and on the branches around it, stays in the history and holds no more; signals that were taken
+        by it are queued again, and state and tags are those of before. Steps beside it in a join stay. ``fork``: a new
+        workflow starts over so, and this one is left alone. ``dry_run``: only say what would be done.
+
+        Raises: RerunRefused: nothing is recorded there. WorkflowNotFound; ValueError: no location. RecordTooLarge: there are
+            too many pieces of history to name. Nothing is recorded.
+        """
+        start = read_location(from_location)
+        check_workflow_id(workflow_id)
+        if dry_run:
+            return plan([event.fact for event in await self.history(workflow_id)], start).info(workflow_id)
+        self._writable("rerun")
+        now_us, entropy = self._node.clock.now_us(), self._node.entropy
+        rerun_id = new_workflow_id(now_us, entropy(8))
+        fork_id = new_workflow_id(now_us, entropy(8), slot_of(workflow_id)) if fork else None
+        reply = await self._decide(Rerun(workflow_id, format_location(start), self._by, rerun_id, fork_id))
+        assert reply.output is not None
+        return RerunInfo.read(reply.output)
+
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _output(self, workflow_id: str, name: str, timeout: float | timedelta | None) -> bytes:
@@ -457,7 +493,10 @@ class Client:
             summary = await self._summary(index, workflow_id)
             _check_its_name(workflow_id, name, summary.name)
             if summary.status == "complete":
-                return await self._recorded_output(index, workflow_id)
+                output = await self._recorded_output(index, workflow_id)
+                if output is not None:
+                    return output
+                continue  # it started over in the meantime
             if summary.status == "cancelled":
                 raise was_cancelled(workflow_id, summary.name)
             if summary.status in ("dead", "unreadable"):
@@ -490,22 +529,20 @@ class Client:
             return f"the worker of this process was not given it: `gasoline.worker([…, {name}])`"
         return "the worker of this process runs it"
 
-    async def _recorded_output(self, index: int, workflow_id: str) -> bytes:
+    async def _recorded_output(self, index: int, workflow_id: str) -> bytes | None:
         views = await self._node.views(index)
         offsets, places = views.offsets(workflow_id)[-1:], views.places(workflow_id)[-1:]
         # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
         (last,) = self._node.log.read_at(self._node.topics.events, index, offsets, places)
         if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
             return data.output
-        state = await self._state(index, workflow_id)
-        assert state.output is not None
-        return state.output
+        return (await self._state(index, workflow_id)).output
 
     @property
     def _by(self) -> str:
         return f"client {self._node.log.incarnation}"
 
-    async def _decide(self, command: Decidable) -> Reply:
+    async def _decide(self, command: Asked) -> Reply:
         return _raised(await self._calls.decide(command))
 
     def _dispatching(

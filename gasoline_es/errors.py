@@ -103,6 +103,10 @@ class KeyReused(GasolineError):
     """A dispatch used a ``key`` that belongs to a workflow with another input. Fields: ``workflow_id``, ``key``."""
 
 
+class RerunRefused(GasolineError):
+    """A workflow cannot start over from there. Fields: ``workflow_id``, ``location``, ``near`` (places with steps)."""
+
+
 class NoOwner(GasolineError):
     """No process answers for the partition yet; the command is durable and will be decided. Field: ``command_id``."""
 

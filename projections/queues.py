@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived
+from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived, WorkflowRerun
 
 
 class SignalQueues:
@@ -24,6 +24,9 @@ class SignalQueues:
                     queue.pop(signal_id, None)
                 if not queue:
                     self._queues.pop(workflow_id, None)
+            case WorkflowRerun() if data.returned:
+                # They were received before those that are still here, but for such as nobody listened for.
+                self._queues[workflow_id] = {**dict(data.returned), **self._queues.get(workflow_id, {})}
             case _:
                 pass
 

@@ -16,18 +16,24 @@ class TagIndex:
     def __init__(self) -> None:
         self._tags: dict[str, tuple[str, Mapping[str, str]]] = {}
         self._order: dict[str, int] = {}
-        """The number of each one's dispatch."""
-        self._number = 0
+        """By which of its partition's events each one was dispatched."""
+        self._newest = -1
         self._changed = False
-        # Dictionaries keep the order of dispatch, so the first match is the oldest one, unless tags were changed.
+        # Dictionaries keep the order of dispatch, so the first match is the oldest one, unless tags were changed or one is
+        # back that had left.
         self._by_name: dict[str, dict[str, None]] = {}
         self._by_tag: dict[tuple[str, str, str], dict[str, None]] = {}
 
-    def put(self, workflow_id: str, name: str, tags: Mapping[str, str]) -> None:
-        """Add an incomplete workflow."""
+    def put(self, workflow_id: str, name: str, tags: Mapping[str, str], dispatched: int) -> None:
+        """Add an incomplete workflow; one that was there before goes back to its place in the order.
+
+        ``dispatched``: the offset of the event that dispatched it.
+        """
+        self.remove(workflow_id)
+        self._changed = self._changed or dispatched < self._newest
+        self._newest = max(self._newest, dispatched)
         self._tags[workflow_id] = (name, tags)
-        self._number += 1
-        self._order[workflow_id] = self._number
+        self._order[workflow_id] = dispatched
         self._by_name.setdefault(name, {})[workflow_id] = None
         for tag, value in tags.items():
             self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
@@ -56,10 +62,9 @@ class TagIndex:
 
     def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
         """Yield the ids of the incomplete workflows of this name whose tags contain ``tags``, oldest first."""
-        if not tags:
-            yield from self._by_name.get(name, ())
-            return
-        candidates = min((self._by_tag.get((name, tag, value), {}) for tag, value in tags.items()), key=len)
+        candidates = self._by_name.get(name, {})
+        if tags:
+            candidates = min((self._by_tag.get((name, tag, value), {}) for tag, value in tags.items()), key=len)
         for workflow_id in sorted(candidates, key=self._order.__getitem__) if self._changed else candidates:
             if matches(self._tags[workflow_id][1], tags):
                 yield workflow_id

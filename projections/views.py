@@ -14,6 +14,7 @@ from gasoline_es.core.events import (
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowDispatched,
+    WorkflowRerun,
     WorkflowTagsUpdated,
 )
 from gasoline_es.core.state import Summary
@@ -57,7 +58,9 @@ class PartitionViews:
         self._queues.apply(workflow_id, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
-            self._tags.put(workflow_id, data.name, data.tags)
+            self._tags.put(workflow_id, data.name, data.tags, offset)
+        elif isinstance(data, WorkflowRerun):
+            self._tags.put(workflow_id, summary.name, data.tags, self._history.offsets(workflow_id)[0])
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, data.tags)
         elif isinstance(data, WorkflowCompleted | WorkflowCancelled):

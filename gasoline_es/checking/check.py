@@ -23,9 +23,10 @@ from gasoline_es.checking.code import Code, Workflows, sources
 from gasoline_es.checking.histories import Advance, Reader, Share, Source
 from gasoline_es.checking.ledger import Observed, call_sites, judge_sites
 from gasoline_es.checking.report import Finding, Report
-from gasoline_es.checking.verdict import judge
+from gasoline_es.checking.verdict import Verdict, judge
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read_fact
+from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.state import WorkflowState
 
 T = TypeVar("T")
@@ -161,7 +162,15 @@ def check_share(
             fold.take(topic, key, raw)
         except ValueError as error:
             reader.damages.append(f"topic {topic}, key {key!r}: {error}")
+    if fold.started_over:
+        # Which of their events hold is told by the last of them: they are read once more.
+        for topic, key, raw in reader.lines(share, _no_progress):
+            fold.take_again(topic, key, raw)
     return fold.end()
+
+
+def _no_progress(_count: int) -> None:
+    """The second reading is no part of what was promised."""
 
 
 class _Fold:
@@ -174,8 +183,12 @@ class _Fold:
         self._topic = ""
         self._states: dict[str, WorkflowState] = {}
         self._topics: dict[str, dict[str, WorkflowState]] = {"": self._states}
-        self._over: set[tuple[str, str]] = set()
-        """Workflows that are done with: complete, cancelled, or not of this module."""
+        self._elsewhere: set[tuple[str, str]] = set()
+        """Workflows that are not of this module."""
+        self._complete: dict[tuple[str, str], Verdict] = {}
+        """What was found about those that are complete: it holds unless one starts over."""
+        self.started_over: dict[tuple[str, str], list[ev.Fact]] = {}
+        """The events of workflows that started over, once they are read again."""
 
     def take(self, topic: str, key: str, raw: bytes) -> None:
         """Fold one event. Raises: ValueError: it is none, and not even its workflow can be told."""
@@ -184,43 +197,73 @@ class _Fold:
         workflow_id = key.rpartition("/")[0]
         state = self._states.get(workflow_id)
         if state is None and not self._is_wanted(topic, workflow_id):
+            if (topic, workflow_id) in self._complete:
+                self._start_over(topic, workflow_id)  # nothing else follows a completion
             return
         workflow_id, seq, time_us, data, ray_id, worker = read_fact(key, raw)
         if state is None:
             if isinstance(data, ev.WorkflowDispatched) and data.name not in self._workflows:
                 self._report.not_in_module[data.name] += 1
-                self._over.add((topic, workflow_id))
+                self._elsewhere.add((topic, workflow_id))
                 return
             state = self._states[workflow_id] = WorkflowState(workflow_id)
+        if isinstance(data, ev.WorkflowRerun) and data.superseded:
+            self._start_over(topic, workflow_id)
+            return
         state.apply(seq, time_us, data, ray_id, worker)
         if isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled):
             del self._states[workflow_id]
-            self._over.add((topic, workflow_id))
-            self._judge(state)
+            self._complete[topic, workflow_id] = self._judge(state)
+
+    def take_again(self, topic: str, key: str, raw: bytes) -> None:
+        """Keep an event of a workflow that started over."""
+        facts = self.started_over.get((topic, key.rpartition("/")[0]))
+        if facts is not None:
+            with contextlib.suppress(ValueError):  # it was told of before
+                facts.append(read_fact(key, raw))
+
+    def _start_over(self, topic: str, workflow_id: str) -> None:
+        """Take back what was found about a workflow."""
+        self.started_over[topic, workflow_id] = []
+        self._states.pop(workflow_id, None)
+        verdict, report = self._complete.pop((topic, workflow_id), None), self._report
+        if verdict is not None:
+            report.histories -= 1
+            report.replayed -= verdict.replays
+            report.partly -= verdict.partly
+            for findings in (report.divergences, report.warnings, report.unreadable):
+                if verdict.finding in findings:
+                    findings.remove(verdict.finding)
 
     def _is_wanted(self, topic: str, workflow_id: str) -> bool:
-        return (topic, workflow_id) not in self._over and (self._chosen is None or (topic, workflow_id) in self._chosen)
+        found = (topic, workflow_id)
+        if found in self._elsewhere or found in self._complete or found in self.started_over:
+            return False
+        return self._chosen is None or found in self._chosen
 
     def end(self) -> Report:
         """Judge what is left."""
+        for (_, workflow_id), facts in self.started_over.items():
+            self._judge(fold_facts(workflow_id, facts.copy))
         for states in self._topics.values():
             while states:
                 self._judge(states.popitem()[1])
         return self._report
 
-    def _judge(self, state: WorkflowState) -> None:
+    def _judge(self, state: WorkflowState) -> Verdict:
         report, name = self._report, state.summary.name
         report.histories += 1
         if state.dispatched is None:
             why = "its first event is missing" if state.summary.error is None else state.summary.error.message
             finding = Finding("unreadable", state.summary.id, name, "unreadable", "", "", "", "", "", 0, "", why)
             report.found(finding)
-            return
+            return Verdict(False, finding=finding)
         verdict = judge(self._workflows[name], state, report.observed)
         report.replayed += verdict.replays
         report.partly += verdict.partly
         if verdict.finding is not None:
             report.found(verdict.finding)
+        return verdict
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

@@ -111,7 +111,8 @@ def options(
 ) -> None:
     """Look into a log of durable workflows: what runs, what failed and why, and whether every byte is sound.
 
-    Nothing is ever changed, and no lock is needed: a log can be looked at beside its workers or with none running.
+    Looking changes nothing and needs no lock: a log can be looked at beside its workers or with none running. What does
+    something to a workflow is decided by the process that owns it, or by this one if there is none.
     Answers are tables on a terminal, and one JSON object a line with --json or when piped.
 
     \b

@@ -5,6 +5,7 @@ Everything here is text that is safe to show; :class:`Line` turns into what rich
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -381,6 +382,8 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             if full:
                 line.below.extend(traceback(data.error))
             yield line
+        case ev.WorkflowRerun():
+            yield _rerun(data, event)
         case ev.SignalReceived():
             yield _signal(event, full)
         case ev.SignalDiscarded():
@@ -409,11 +412,30 @@ def _cancelled(data: ev.WorkflowCancelled, event: Event, full: bool) -> Iterable
     yield line
 
 
+def _rerun(data: ev.WorkflowRerun, event: Event) -> Line:
+    line = Line(f"rerun {data.generation} from {format_location(data.start)}", title_style="bold")
+    line.rest, line.rest_style = f"{_at(event)} by {escape(data.by)}", FAINT
+    if data.returned:
+        names = Counter(name for _, name in data.returned)
+        told = ", ".join(f"{escape(name)} × {times}" if times > 1 else escape(name) for name, times in names.items())
+        line.below.append(Line("queued again:", told, title_style=FAINT))
+    if data.beside:
+        line.below.append(Line("beside it stays:", " ".join(map(format_location, data.beside)), title_style=FAINT))
+    return line
+
+
+def superseded(generation: int, events: int) -> Line:
+    """Return the line above what a workflow did before it started over, and which does not hold any more."""
+    return Line(f"superseded by rerun {generation}", render.count(events, "event"))
+
+
 def _dispatched(data: ev.WorkflowDispatched, event: Event, full: bool) -> Line:
     line = Line("dispatched", _at(event), title_style="bold", rest_style=FAINT)
     if data.tags:
         line.below.append(Line("tags:", render.tags(data.tags, full=full), title_style=FAINT))
-    for label, value in (("key", data.key), ("parent", data.parent), ("unique", "yes" if data.unique else None)):
+    unique = "yes" if data.unique else None
+    told = (("key", data.key), ("parent", data.parent), ("unique", unique), ("fork of", data.forked_from))
+    for label, value in told:
         if value is not None:
             line.below.append(Line(f"{label}:", escape(value), title_style=FAINT))
     line.below.append(_payload("input", data.input, full))

@@ -11,7 +11,8 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
-from gasoline_es.core.events import ErrorInfo
+from gasoline_es.core.events import ErrorInfo, Fact
+from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.log.port import Record
@@ -46,16 +47,22 @@ def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
 
 def load(reading: Reading, workflow_id: str) -> Workflow:
     """Fold a workflow's events. Raises: as :func:`history_records`."""
-    state = WorkflowState(workflow_id)
+    facts = list(sound_facts(reading, workflow_id))
+    return Workflow(fold_facts(workflow_id, facts.copy), partition_of(workflow_id, reading.log.partition_count))
+
+
+def sound_facts(reading: Reading, workflow_id: str) -> Iterator[Fact]:
+    """Yield a workflow's events up to the first that is missing, which is noted. Raises: as :func:`history_records`."""
+    expected = 1
     for record in history_records(reading, workflow_id):
         event = reading.decode(record)
         if event is None:
             continue
-        if event.seq != state.summary.seq + 1:
-            reading.note(f"workflow {workflow_id}: event {event.seq} stands where {state.summary.seq + 1} should")
-            break
-        state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
-    return Workflow(state, partition_of(workflow_id, reading.log.partition_count))
+        if event.seq != expected:
+            reading.note(f"workflow {workflow_id}: event {event.seq} stands where {expected} should")
+            return
+        expected += 1
+        yield event.fact
 
 
 def members(workflow: Workflow) -> dict[str, Any]:

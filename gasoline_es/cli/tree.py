@@ -3,7 +3,8 @@
 A step holds everything recorded at its location, what happened to the workflow while it was the last step and not ended
 (suspended for a retry, woken), and the steps of its branches: a closure's, a race's competitors, a loop's iterations.
 Steps stand in order of location, which is the order of history (semantics.md §2); the rest stands behind the last step
-there was by then. Of a loop only the last iterations are shown, the others in a line for all, unless everything is asked for.
+there was by then. What does not hold any more, since the workflow started over, stands behind all that does. Of a loop only
+the last iterations are shown, the others in a line for all, unless everything is asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.lines import Line, competitor_lines, folded, iteration_lines, life, step_lines
+from gasoline_es.cli.lines import superseded as superseded_line
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.render import STYLES, count
 from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
+from gasoline_es.core.folding import superseded_in
+from gasoline_es.core.generations import Superseded
 from gasoline_es.core.location import ROOT, Location
 from gasoline_es.core.state import Summary
 
@@ -86,6 +90,8 @@ class History:
 
     root: Step = field(default_factory=lambda: Step(ROOT))
     signals: dict[str, Event] = field(default_factory=dict[str, Event])
+    faint: bool = False
+    """Whether it holds no more."""
     queued: dict[str, Event] = field(default_factory=dict[str, Event])
 
     def step(self, location: Location) -> Step:
@@ -128,7 +134,10 @@ class History:
 
 def fold(events: Iterable[Event]) -> History:
     """Arrange a workflow's events, given in order of ``seq``."""
-    history = History()
+    return _filled(History(), events)
+
+
+def _filled(history: History, events: Iterable[Event]) -> History:
     for event in events:
         history.add(event)
     return history
@@ -138,15 +147,30 @@ def show(events: Sequence[Event], output: Output, *, full: bool) -> None:
     """Print a workflow's history as a tree."""
     from rich.tree import Tree
 
-    history = fold(events)
+    superseded = superseded_in(event.fact for event in events)
+    history = fold(event for event in events if event.seq not in superseded)
     tree = Tree(_headline(events).text(), guide_style="dim")
     _grow(tree, history.root, history, full)
+    if superseded:
+        _grow_superseded(tree, events, superseded, history, full)
     if history.queued:
         queued = tree.add(Line(f"{count(len(history.queued), 'signal')} not taken").text())
         for event in history.queued.values():
             for line in life(event, history.signals, full):
                 _add(queued, line)
     output.console.print(tree)
+
+
+def _grow_superseded(tree: Tree, events: Sequence[Event], superseded: Superseded, history: History, full: bool) -> None:
+    """Add what holds no more, by the generation that superseded it."""
+    gone: dict[int, list[Event]] = {}
+    for event in events:
+        generation = superseded.by(event.seq)
+        if generation is not None:
+            gone.setdefault(generation, []).append(event)
+    for generation, its in sorted(gone.items()):
+        past = _filled(History(signals=history.signals, faint=True), its)
+        _grow(_add(tree, superseded_line(generation, len(its)), faint=True), past.root, past, full)
 
 
 def _headline(events: Sequence[Event]) -> Line:
@@ -165,18 +189,18 @@ def _grow(tree: Tree, step: Step, history: History, full: bool) -> None:
     """Add what happened behind the start of a branch, then its steps, each followed by what happened behind it."""
     for event in step.after if step.location == ROOT else ():
         for line in life(event, history.signals, full):
-            _add(tree, line)
+            _add(tree, line, faint=history.faint)
     children = [step.steps[location] for location in sorted(step.steps)]
     commit = step.recorded(ev.LoopCommitted)
     if commit is not None and not full:
-        _fold(tree, children[:-ITERATIONS_SHOWN], commit.iteration)
+        _fold(tree, children[:-ITERATIONS_SHOWN], commit.iteration, faint=history.faint)
         children = children[-ITERATIONS_SHOWN:]
     for child in children:
-        branch = _add(tree, _line(child, step, history, full))
+        branch = _add(tree, _line(child, step, history, full), faint=history.faint)
         _grow(branch, child, history, full)
         for event in child.after:
             for behind in life(event, history.signals, full):
-                _add(tree, behind)
+                _add(tree, behind, faint=history.faint)
 
 
 def _line(step: Step, above: Step, history: History, full: bool) -> Line:
@@ -190,17 +214,20 @@ def _line(step: Step, above: Step, history: History, full: bool) -> Line:
     return step_lines(step.location, step.events, history.signals, full)
 
 
-def _fold(tree: Tree, iterations: Sequence[Step], committed: int) -> None:
+def _fold(tree: Tree, iterations: Sequence[Step], committed: int, *, faint: bool) -> None:
     """Add a line for iterations that replay has forgotten, and one for those that it has not."""
     for forgotten in (True, False):
         part = [step for step in iterations if (step.location[-1][0] <= committed) == forgotten]
         if part:
             events = sum(step.count() for step in part)
-            _add(tree, folded(part[0].location, part[-1].location, len(part), events, forgotten))
+            _add(tree, folded(part[0].location, part[-1].location, len(part), events, forgotten), faint=faint)
 
 
-def _add(tree: Tree, line: Line) -> Tree:
-    branch = tree.add(line.text())
+def _add(tree: Tree, line: Line, *, faint: bool = False) -> Tree:
+    text = line.text()
+    if faint:
+        text.stylize("dim")
+    branch = tree.add(text)
     for below in line.below:
-        _add(branch, below)
+        _add(branch, below, faint=faint)
     return branch

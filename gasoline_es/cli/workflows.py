@@ -1,4 +1,4 @@
-"""``gasoline workflow …``: list, get, history; wake, cancel, recover."""
+"""``gasoline workflow …``: list, get, history; wake, cancel, recover, rerun."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
     Each step shows its attempts, times, input and output. What happened to the workflow as a whole stands between the
     steps: when it was suspended and why, woken, failed, completed. Times are UTC. The steps of closures, of workflows run
     inline, of a race's competitors and of a loop's iterations stand below them. Of a loop the last three iterations are
-    shown and the others counted, unless --full; those that replay does not look at any more are marked.
+    shown and the others counted, unless --full; those that replay does not look at any more are marked. Steps that hold no
+    more, because the workflow started over, stand dim at the end, under the rerun that superseded them.
 
     \b
     Examples:
@@ -233,6 +234,41 @@ def recover(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
     from gasoline_es.cli.acting import act
 
     act(_settings(context), json, id, lambda gasoline: gasoline.recover(id))
+
+
+@commands.command(short_help="Let a workflow start over from a step, in the code of today.")
+def rerun(
+    context: typer.Context,
+    id: WorkflowId,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="LOCATION", help='The step, as "{2, 5, 3}" or 2,5,3.', show_default=False),
+    ],
+    fork: Annotated[bool, typer.Option("--fork", help="Do so in a new workflow; leave this one alone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    json: Json = None,
+) -> None:
+    """Let a workflow start over from a step, in the code of today, whatever became of it since.
+
+    What came after the step, on its branch and on the branches around it, stays in the history and holds no more: signals it
+    took are queued again, and state and tags are those of before the step. Branches beside it in a join or race stay. The
+    location is that of the step in `workflow history`; "{}" is the start. What was done outside is not undone.
+
+    It is durable when this returns; the steps are done by a worker.
+
+    \b
+    Examples:
+      gasoline workflow rerun 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --from 3 --dry-run
+      gasoline workflow rerun ID --from "{2, 5, 3}"
+      gasoline workflow rerun ID --from 3 --fork --json | jq -r .id
+
+    \b
+    JSON keys: id (of the workflow that goes on), start, generation, events (how
+    many hold no more), signals (ids of those queued again), beside.
+    """
+    from gasoline_es.cli.rerunning import rerun
+
+    rerun(_settings(context), id, start, fork, dry_run, json)
 
 
 # --- what was typed ---------------------------------------------------------------------------------------------------

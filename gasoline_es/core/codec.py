@@ -76,7 +76,7 @@ def _error(error: ev.ErrorInfo) -> dict[str, Any]:
 
 def _dispatched(e: ev.WorkflowDispatched) -> dict[str, Any]:
     data: dict[str, Any] = {"name": e.name, "input": _raw(e.input), "tags": dict(e.tags), "unique": e.unique}
-    for name in ("key", "parent", "request_id"):
+    for name in ("key", "parent", "request_id", "forked_from", "seed"):
         value = getattr(e, name)
         if value is not None:
             data[name] = value
@@ -119,7 +119,7 @@ def _cancelled(e: ev.WorkflowCancelled) -> dict[str, Any]:
 
 
 def _rerun(e: ev.WorkflowRerun) -> dict[str, Any]:
-    return {
+    data: dict[str, Any] = {
         "by": e.by,
         "from": format_location(e.start),
         "generation": e.generation,
@@ -128,6 +128,11 @@ def _rerun(e: ev.WorkflowRerun) -> dict[str, Any]:
         "tags": dict(e.tags),
         "returned": e.returned,
     }
+    if e.rerun_id:
+        data["rerun_id"] = e.rerun_id
+    if e.seed is not None:
+        data["seed"] = e.seed
+    return data
 
 
 def _places(locations: Iterable[Location]) -> list[str]:
@@ -258,7 +263,10 @@ def _output(e: ev.OutputReceived) -> dict[str, Any]:
 
 
 def _waiter(e: ev.WaiterAdded) -> dict[str, Any]:
-    return {"waiter": e.waiter, "waiting_at": format_location(e.waiting_at), "version": e.version}
+    data: dict[str, Any] = {"waiter": e.waiter, "waiting_at": format_location(e.waiting_at), "version": e.version}
+    if e.generation:
+        data["generation"] = e.generation
+    return data
 
 
 def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
@@ -337,6 +345,8 @@ def _read_dispatched(d: Data) -> ev.EventData:
         key=d.get("key"),
         parent=d.get("parent"),
         request_id=d.get("request_id"),
+        forked_from=d.get("forked_from"),
+        seed=d.get("seed"),
     )
 
 
@@ -427,6 +437,8 @@ def _read_rerun(d: Data) -> ev.EventData:
         beside=_read_places(d["beside"]),
         tags=d["tags"],
         returned=tuple((signal_id, name) for signal_id, name in d["returned"]),
+        rerun_id=d.get("rerun_id", ""),
+        seed=d.get("seed"),
     )
 
 
@@ -470,13 +482,11 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
     "signal.sent": _read_sent,
     "workflow.spawned": _read_spawned,
     "output.received": _read_output,
-    "waiter.added": lambda d: ev.WaiterAdded(d["waiter"], parse_location(d["waiting_at"]), d["version"]),
+    "waiter.added": lambda d: ev.WaiterAdded(
+        d["waiter"], parse_location(d["waiting_at"]), d["version"], d.get("generation", 0)
+    ),
     "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
 }
-
-
-Fact = tuple[str, int, int, ev.EventData, str, str]
-"""What folds take of an event, in the order in which they take it: workflow id, seq, time, fact, ray id, worker."""
 
 
 class _Origin(NamedTuple):
@@ -509,7 +519,7 @@ def read(key: str, raw: bytes) -> ev.Event:
     return _event(_sliced(raw) or _named(key, raw))
 
 
-def read_fact(key: str, raw: bytes) -> Fact:
+def read_fact(key: str, raw: bytes) -> ev.Fact:
     """Read what a fold takes of a record's event; else as :func:`read`."""
     (workflow_id, _, ray_id, _, _, worker), seq, time_us, data = _sliced(raw) or _named(key, raw)
     return workflow_id, seq, time_us, data, ray_id, worker

@@ -15,7 +15,7 @@ import orjson
 from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
-from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id
+from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.tags import check_tags
 from gasoline_es.core.values import check_depth
@@ -79,14 +79,33 @@ class Recover:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerun:
+    """Let a workflow start over from its step at ``start`` (a location as text); or a new one do so, with the id ``fork_id``.
+
+    ``rerun_id``: the caller's, new for each time, by which a repeat of the command is recognised.
+    """
+
+    TYPE: ClassVar[str] = "rerun"
+    workflow_id: str
+    start: str
+    by: str
+    rerun_id: str
+    fork_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitOutput:
-    """Workflow ``waiter`` wants the output of this one, for its step at ``waiting_at`` (a location as text)."""
+    """Workflow ``waiter`` wants the output of this one, for its step at ``waiting_at`` (a location as text).
+
+    ``generation``: of that place, see ``core.generations``.
+    """
 
     TYPE: ClassVar[str] = "await_output"
     workflow_id: str
     waiter: str
     waiting_at: str
     version: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,7 @@ class TellOutput:
     of: str
     name: str
     output: bytes | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +132,12 @@ class Yield:
 
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Recover | AwaitOutput | TellOutput
-"""What is decided about one workflow."""
-Command = Decidable | Yield
+"""What is decided about one workflow, from its state."""
+Asked = Decidable | Rerun
+"""What one may ask of a workflow. (A rerun is decided from its whole history.)"""
+Command = Asked | Yield
 
-_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, Cancel, Recover, AwaitOutput, TellOutput, Yield)
+_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, Cancel, Recover, Rerun, AwaitOutput, TellOutput, Yield)
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
 _PAYLOADS = frozenset({"input", "body", "output"})
 
@@ -194,8 +216,16 @@ def _checked(command: Command) -> Command:
     elif isinstance(command, SendSignal):
         check_name("signal", command.name)
         check_caller_id("signal id", command.signal_id)
+    elif isinstance(command, Rerun):
+        parse_location(command.start)
+        check_caller_id("rerun id", command.rerun_id)
+        check_caller_id("by", command.by)
+        if command.fork_id is not None and slot_of(check_workflow_id(command.fork_id)) != slot_of(command.workflow_id):
+            raise TypeError(f"a fork stays in the slot of its workflow: {command.fork_id!r}")
     elif isinstance(command, AwaitOutput | TellOutput):
         parse_location(command.waiting_at)
+        if type(command.generation) is not int or command.generation < 0:
+            raise TypeError(f"generation {command.generation!r}")
         check_workflow_id(command.waiter if isinstance(command, AwaitOutput) else command.of)
         if type(command.version) is not int or command.version < 1:
             raise TypeError(f"version {command.version!r}")

@@ -145,9 +145,10 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
     if state.summary.status == "cancelled":
         return [], Reply(error=was_cancelled(command.workflow_id, state.summary.name))
     waiting_at = parse_location(command.waiting_at)
-    if (command.waiter, waiting_at) in state.waiters:
+    if (command.waiter, waiting_at, command.generation) in state.waiters:
         return [], Reply(command.workflow_id)
-    return [ev.WaiterAdded(command.waiter, waiting_at, command.version)], Reply(command.workflow_id)
+    added = ev.WaiterAdded(command.waiter, waiting_at, command.version, command.generation)
+    return [added], Reply(command.workflow_id)
 
 
 def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
@@ -155,6 +156,8 @@ def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
     at = parse_location(command.waiting_at)
     if state is None or not state.summary.incomplete or not state.history.open_at(at):
         return [], Reply(command.workflow_id)
+    if command.generation != state.generation_at(at):
+        return [], Reply(command.workflow_id)  # it started over since, and may do something else there
     error = None
     if command.output is None:
         told = was_cancelled(command.of, command.name)

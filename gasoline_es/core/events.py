@@ -48,7 +48,10 @@ class ErrorInfo:
 
 @fact
 class WorkflowDispatched:
-    """The first event of every workflow. ``key`` is the caller's idempotency key; ``request_id`` the deciding command's."""
+    """The first event of every workflow. ``key`` is the caller's idempotency key; ``request_id`` the deciding command's.
+
+    ``forked_from``: the workflow whose history it goes on with; ``seed``: the one whose draws it repeats up to there.
+    """
 
     TYPE: ClassVar[str] = "workflow.dispatched"
     name: str
@@ -58,6 +61,8 @@ class WorkflowDispatched:
     key: str | None = None
     parent: str | None = None
     request_id: str | None = None
+    forked_from: str | None = None
+    seed: str | None = None
 
 
 @fact
@@ -148,7 +153,8 @@ class WorkflowRerun:
 
     ``generation`` counts from 1. ``superseded``: the events that hold no more, as pairs of the first and last ``seq`` of
     each run of them. ``beside``: branches of joins that stay, although they stand behind ``start``. ``tags`` are its tags
-    from here on; ``returned`` the signals (id, name) that are queued again, oldest first.
+    from here on; ``returned`` the signals (id, name) that are queued again, oldest first. ``rerun_id``: of the command, so
+    that a repeat is recognised. ``seed``: the workflow whose draws these are, in a fork of one that had started over.
     """
 
     TYPE: ClassVar[str] = "workflow.rerun"
@@ -159,6 +165,8 @@ class WorkflowRerun:
     beside: tuple[Location, ...]
     tags: Mapping[str, str]
     returned: tuple[tuple[str, str], ...] = ()
+    rerun_id: str = ""
+    seed: str | None = None
 
 
 @fact
@@ -356,12 +364,16 @@ class OutputReceived:
 
 @fact
 class WaiterAdded:
-    """Another workflow waits, at ``waiting_at`` of its own history, for this one's output. It is told at the end."""
+    """Another workflow waits, at ``waiting_at`` of its own history, for this one's output. It is told at the end.
+
+    ``generation``: of that place, if it started over before.
+    """
 
     TYPE: ClassVar[str] = "waiter.added"
     waiter: str
     waiting_at: Location
     version: int
+    generation: int = 0
 
 
 # --- flow: branches, loops, races -------------------------------------------------------------------------------------
@@ -511,6 +523,10 @@ LocatedData = (
 )
 
 
+Fact = tuple[str, int, int, EventData, str, str]
+"""What folds take of an event, in the order in which they take it: workflow id, seq, time, fact, ray id, worker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A fact with its envelope: what ``handle.history()`` returns, in order of ``seq`` (from 1, gap-free per workflow)."""
@@ -528,6 +544,11 @@ class Event:
     @property
     def id(self) -> str:
         return f"{self.workflow_id}/{self.seq}"
+
+    @property
+    def fact(self) -> Fact:
+        """What folds take of it."""
+        return self.workflow_id, self.seq, self.time_us, self.data, self.ray_id, self.worker
 
     @property
     def type(self) -> str:

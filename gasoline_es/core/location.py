@@ -42,6 +42,15 @@ def parse_location(text: str) -> Location:
     return tuple([tuple(map(int, coordinate.split("."))) for coordinate in text[1:-1].split(", ")])
 
 
+def read_location(text: str) -> Location:
+    """Read a location as people write it: ``2,5,3`` and ``{2, 5, 3}`` are the same. Raises: ValueError."""
+    given = text.strip()
+    bare = given[1:-1].strip() if given.startswith("{") and given.endswith("}") else given
+    if not bare:
+        return parse_location(given)
+    return parse_location("{" + ", ".join(part.strip() for part in bare.split(",")) + "}")
+
+
 def next_coordinate(last: Coordinate | None) -> Coordinate:
     """Give the coordinate of a new event at the end of a branch whose last event is at ``last``.
 

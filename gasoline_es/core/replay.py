@@ -403,7 +403,7 @@ class _RolledBack:
         self._run = run
         self._entry = entry
 
-    def answered(self, value: Any, error: Exception | None) -> None:
+    def answered(self, value: Any, error: Failure | None) -> None:
         if error is None:
             self._run.rolled_back(self._entry, value)
         else:
@@ -415,7 +415,7 @@ def runs_ahead(wait: Wait) -> bool:
     return wait.over or (isinstance(wait, WaitActivity) and wait.step.ephemeral and wait.not_before_us is None)
 
 
-def _is_ephemeral(wait: Wait | WaitCommit) -> bool:
+def _is_ephemeral(wait: Wait | WaitCommit | WaitCancel) -> bool:
     return isinstance(wait, WaitActivity) and wait.step.ephemeral
 
 

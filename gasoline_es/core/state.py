@@ -6,9 +6,11 @@ One fold serves everybody: the engine that decides, the projections that answer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 from gasoline_es.core import events as ev
+from gasoline_es.core.generations import Generation
 from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
@@ -52,7 +54,8 @@ SIGNALS_REMEMBERED = 10_000
 SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
 
 
-class Started(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Started:
     """An activity was recorded as started, ``count`` times since it last ended; the last time at ``time_us``."""
 
     name: str
@@ -118,6 +121,9 @@ class Summary:
                 self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
             case ev.WorkflowTagsUpdated():
                 self.tags = data.tags
+            case ev.WorkflowRerun():
+                self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
+                self.tags = data.tags
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
@@ -136,6 +142,12 @@ class Summary:
             case _:
                 pass
 
+    def skip(self, seq: int, time_us: int, worker: str) -> None:
+        """Pass over the next event: it counts, but what it says does not hold any more."""
+        if seq != self.seq + 1 and self.status != "unreadable":
+            self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
+        self.seq, self.updated_us, self.worker = seq, time_us, worker
+
     def set_aside(self, why: str) -> None:
         """Its history makes no sense to this code: it is shown, never run, and its partition goes on."""
         self.status, self.waiting = "unreadable", None
@@ -151,6 +163,7 @@ class WorkflowState:
         "document",
         "failures",
         "forgotten_us",
+        "generations",
         "history",
         "known",
         "news",
@@ -181,8 +194,10 @@ class WorkflowState:
         """While it is dead: where the activities are whose final failures left the body."""
         self.rollback_at: Location | None = None
         """Where its rollback began, if it did."""
-        self.waiters: dict[tuple[str, Location], int] = {}
-        """Who waits for its output: the workflow and where it waits → the version of that step."""
+        self.waiters: dict[tuple[str, Location, int], int] = {}
+        """Who waits for its output: the workflow, and where and in which generation it waits → the version of that step."""
+        self.generations: list[Generation] = []
+        """What it did when it started over, oldest first."""
         self.retagged: list[tuple[int, Mapping[str, str]]] = []
         """By which event its tags were changed, and to what."""
         self.starts: dict[Location, Started] = {}
@@ -208,6 +223,25 @@ class WorkflowState:
         if self.cancel_seq is None:
             return True
         return self.summary.incomplete and not isinstance(self.history.at(location), InterruptedEntry)
+
+    def skip(self, seq: int, time_us: int, worker: str) -> None:
+        """Pass over the next event, which was superseded (``core.folding``)."""
+        self.summary.skip(seq, time_us, worker)
+
+    def generation_at(self, location: Location) -> int:
+        """Return the generation that a step at the location belongs to; 0: it was never started over."""
+        for generation in reversed(self.generations):
+            if generation.holds(location):
+                return generation.number
+        return 0
+
+    def seed_of_draw(self, here: Location) -> str:
+        """Return what the numbers that are drawn behind ``here`` are made of, besides the place and their count."""
+        for generation in reversed(self.generations):
+            if generation.holds_draw(here):
+                return f"{generation.seed}|g{generation.number}"
+        first = self.dispatched
+        return self.summary.id if first is None or first.seed is None else first.seed
 
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
@@ -292,7 +326,9 @@ class WorkflowState:
             case ev.OutputReceived():
                 self.history.add(_output_entry(data, seq, time_us))
             case ev.WaiterAdded():
-                self.waiters[data.waiter, data.waiting_at] = data.version
+                self.waiters[data.waiter, data.waiting_at, data.generation] = data.version
+            case ev.WorkflowRerun():
+                self._start_over(data)
             case _:
                 pass
 
@@ -329,6 +365,14 @@ class WorkflowState:
         entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
         entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
         self.history.forget(data.location, data.iteration)
+
+    def _start_over(self, data: ev.WorkflowRerun) -> None:
+        """Begin a generation. (What it superseded was skipped: ``core.folding``.)"""
+        branch = self.history.branches().get(data.start[:-1], ()) if data.start else ()
+        stayed = [entry.coordinate for entry in branch if entry.location < data.start]
+        seed = self.summary.id if data.seed is None else data.seed
+        before = stayed[-1] if stayed else None
+        self.generations.append(Generation(data.generation, data.start, data.beside, before, seed, data.rerun_id))
 
     def _finish_sleep(self, data: ev.SleepFinished, seq: int, time_us: int) -> None:
         entry = self.history.at(data.location)

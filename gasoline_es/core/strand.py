@@ -180,7 +180,7 @@ class Strand:
         if here != self._drawn_at:
             self._drawn_at, self._draws = here, 0
         self._draws += 1
-        seed = f"{self.workflow_id}|{format_location(here)}|{self._draws}"
+        seed = f"{self._run.state.seed_of_draw(here)}|{format_location(here)}|{self._draws}"
         return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "big")
 
     # --- driving ------------------------------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from gasoline_es.activity_context import ActivityContext
+from gasoline_es.activity_context import ActivityContext, idempotency_key
 from gasoline_es.core.decide import AttemptFailed
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import error_info
+from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import codec_for
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
@@ -32,9 +33,9 @@ Outcome = bytes | AttemptFailed
 """The output as JSON, or how the attempt failed."""
 
 
-def key_of(workflow_id: str, location: Location) -> str:
+def key_at(state: WorkflowState, location: Location) -> str:
     """Name an attempt's place: what its idempotency key is, too."""
-    return f"{workflow_id}:{format_location(location)}"
+    return idempotency_key(state.summary.id, format_location(location), state.generation_at(location))
 
 
 class Attempt:
@@ -155,8 +156,8 @@ class ActivityRunner:
     def start(self, live: Live, wait: WaitActivity, now_us: int) -> None:
         """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
         state, summary = live.state, live.state.summary
-        location = format_location(wait.location)
-        key = f"{summary.id}:{location}"
+        location, generation = format_location(wait.location), state.generation_at(wait.location)
+        key = idempotency_key(summary.id, location, generation)
         known = self._attempts.get(key)
         if known is not None and known.number == wait.attempt:
             known.live, known.wait = live, wait
@@ -177,6 +178,7 @@ class ActivityRunner:
             state_json=state.document,
             heartbeat_json=wait.heartbeat or b"null",
             alone=wait.alone,
+            generation=generation,
         )
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self.stand_in is not None:
@@ -209,6 +211,12 @@ class ActivityRunner:
                 self._waiting.remove(attempt)
             if attempt.outcome is None:
                 self._give_up(attempt)
+
+    def cancel_all(self, workflow_id: str, unwanted: Callable[[str, Location], bool]) -> None:
+        """Nobody waits any more for those of a workflow's attempts whose key and place are ``unwanted``."""
+        for key, attempt in list(self._attempts.items()):
+            if attempt.live.id == workflow_id and unwanted(key, attempt.wait.location):
+                self.cancel(key)
 
     def forget_all(self, attempts: Iterable[Attempt]) -> None:
         """The outcomes of these attempts are durable."""

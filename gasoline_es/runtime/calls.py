@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gasoline_es.core.commands import Decidable, Reply, Request, decode_reply
+from gasoline_es.core.commands import Asked, Reply, Request, decode_reply
 from gasoline_es.errors import Fenced, LogError, NoOwner
 from gasoline_es.log.port import Tail
 from gasoline_es.runtime.partition import Partition
@@ -16,7 +16,7 @@ from gasoline_es.runtime.partition import Partition
 if TYPE_CHECKING:
     from gasoline_es.runtime.node import Node
 
-_D = TypeVar("_D", bound=Decidable)
+_D = TypeVar("_D", bound=Asked)
 
 LOOK_AT_OWNER_S: Final = 0.2
 """How often a caller that waits for a reply looks whether the partition's owner still lives."""
@@ -34,7 +34,7 @@ class Calls:
         self._in_turn = 0
         """How many calls wait for their turn or have it."""
 
-    async def decide(self, command: Decidable) -> Reply:
+    async def decide(self, command: Asked) -> Reply:
         """Return what became of the command, once that is durable.
 
         Raises: NoOwner: nobody answered in time; the command is durable and will be decided. LogError: it is not.
@@ -68,7 +68,7 @@ class Calls:
         (reply,) = await self._answered(index, (command,), begun)
         return command, reply
 
-    async def decide_many(self, commands: Sequence[Decidable]) -> list[Reply]:
+    async def decide_many(self, commands: Sequence[Asked]) -> list[Reply]:
         """Decide the commands in order, those of one partition in one append; returns once all are durable."""
         places: dict[int, list[int]] = {}
         for place, command in enumerate(commands):
@@ -94,14 +94,14 @@ class Calls:
             replies.update(zip(at, answered, strict=True))
         return [replies[place] for place in range(len(commands))]
 
-    async def _begin(self, index: int, commands: Sequence[Decidable]) -> Awaitable[list[Reply]]:
+    async def _begin(self, index: int, commands: Sequence[Asked]) -> Awaitable[list[Reply]]:
         """Decide here, or send to whoever does; what is returned ends when all of it is durable."""
         partition = await self._node.own(index)
         if partition is None:
             return asyncio.gather(*(self._remote(index, command) for command in commands))
         return _decided(partition, commands)
 
-    async def _answered(self, index: int, commands: Sequence[Decidable], begun: Awaitable[list[Reply]]) -> list[Reply]:
+    async def _answered(self, index: int, commands: Sequence[Asked], begun: Awaitable[list[Reply]]) -> list[Reply]:
         while True:
             try:
                 return await begun
@@ -109,7 +109,7 @@ class Calls:
                 # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
                 begun = await self._begin(index, commands)
 
-    async def _remote(self, index: int, command: Decidable) -> Reply:
+    async def _remote(self, index: int, command: Asked) -> Reply:
         node = self._node
         topics, log = node.topics, node.log
         request_id = str(uuid.uuid4())
@@ -153,7 +153,7 @@ class Calls:
                 waiting.set_result(reply)
 
 
-def _decided(partition: Partition, commands: Sequence[Decidable]) -> asyncio.Future[list[Reply]]:
+def _decided(partition: Partition, commands: Sequence[Asked]) -> asyncio.Future[list[Reply]]:
     """Decide all of them before anything else can be decided, so that one append takes them all."""
     future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
     replies = [partition.decide(command) for command in commands]

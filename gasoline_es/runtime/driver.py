@@ -27,7 +27,7 @@ from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
-from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_of
+from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
 from gasoline_es.runtime.sends import Sends
@@ -274,10 +274,16 @@ class Driver:
     def _cancel_given_up(self, live: Live, run: Run) -> None:
         """Stop the activities that nobody waits for any more: of a race's losers, or of a run that is over."""
         for given_up in run.given_up:
-            key = key_of(live.id, given_up.location)
+            key = key_at(live.state, given_up.location)
             self.runner.cancel(key)
             self.suspects.ended(key)
         run.given_up.clear()
+
+    def leave(self, old: Live, new: Live) -> None:
+        """A workflow starts over: let go of its body, and of the activities that belong to what holds no more."""
+        old.drop_run()
+        self.forget((old,))
+        self.runner.cancel_all(old.id, lambda key, location: key != key_at(new.state, location))
 
     def _wait(self, partition: Partition, live: Live) -> None:
         """Nothing runs for it: it may leave memory after a while."""
@@ -308,7 +314,7 @@ class Driver:
         run = live.run
         partition.hurry()
         if run is not None and any(
-            isinstance(wait, WaitActivity) and self.runner.holds(key_of(live.id, wait.location))
+            isinstance(wait, WaitActivity) and self.runner.holds(key_at(live.state, wait.location))
             for wait in run.waits.values()
         ):
             return  # a result is still to be recorded

@@ -368,6 +368,12 @@ class Node:
         if self.driver is not None:
             self.driver.runner.forget_all(attempts)
 
+    def leave(self, old: Live, new: Live) -> None:
+        if self.driver is not None:
+            self.driver.leave(old, new)
+        else:
+            old.drop_run()
+
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 

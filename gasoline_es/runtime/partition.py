@@ -17,13 +17,14 @@ from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read, read_fact
 from gasoline_es.core.commands import (
+    Asked,
     Cancel,
     Command,
-    Decidable,
     Dispatch,
     Recover,
     Reply,
     Request,
+    Rerun,
     SendSignal,
     TellOutput,
     Wake,
@@ -35,6 +36,7 @@ from gasoline_es.core.commands import (
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.ports import Views
@@ -54,6 +56,7 @@ from gasoline_es.log.port import (
 )
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.starting_over import start_over
 from gasoline_es.runtime.topics import Topics
 
 if TYPE_CHECKING:
@@ -72,7 +75,9 @@ LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
 
 
-_INDEXED = frozenset({ev.WorkflowDispatched, ev.WorkflowTagsUpdated, ev.WorkflowCompleted, ev.WorkflowCancelled})
+_INDEXED = frozenset(
+    {ev.WorkflowDispatched, ev.WorkflowTagsUpdated, ev.WorkflowCompleted, ev.WorkflowCancelled, ev.WorkflowRerun}
+)
 """The facts that change by which tags a workflow is found, and whether it is."""
 
 
@@ -93,6 +98,9 @@ class Hooks(Protocol):
 
     def told(self, indexes: set[int]) -> None:
         """Commands to the inboxes of these partitions are durable."""
+
+    def leave(self, old: Live, new: Live) -> None:
+        """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
@@ -164,24 +172,25 @@ class Partition:
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
-    def record(self, live: Live, data: ev.EventData, *, hurry: bool = True) -> None:
+    def record(self, live: Live, data: ev.EventData, time_us: int | None = None, *, hurry: bool = True) -> None:
         """Decide a fact about a workflow: apply it to its state, and queue it for the next append.
 
-        ``hurry`` False: no append is asked for because of it; whoever decides so sees that one comes, see :meth:`hurry`.
-        Raises: RecordTooLarge: nothing happened.
+        ``time_us``: when it was decided, if that is not now. ``hurry`` False: no append is asked for because of it; whoever
+        decides so sees that one comes, see :meth:`hurry`. Raises: RecordTooLarge: nothing happened.
         """
         state = live.state
         summary = state.summary
         seq = summary.seq + 1
         now_us = self._clock.now_us()
-        value = live.envelope.encode(seq, now_us, data)
+        decided_us = now_us if time_us is None else time_us
+        value = live.envelope.encode(seq, decided_us, data)
         require_fit(data.TYPE, value)
-        state.apply(seq, now_us, data, summary.ray_id, self._worker)
+        state.apply(seq, decided_us, data, summary.ray_id, self._worker)
         batch = self._open
         batch.records.append(NewRecord(self._topics.events, self.index, f"{summary.id}/{seq}", value, now_us))
         batch.lives.append(live)
         batch.facts.append(data)
-        batch.times.append(now_us)
+        batch.times.append(decided_us)
         kind = type(data)
         if kind in _INDEXED:
             batch.records.append(self._index_record(live, data, now_us))
@@ -214,6 +223,34 @@ class Partition:
                         state.apply(state.summary.seq + 1, time_us, data, state.summary.ray_id, self._worker)
         live.state = state
 
+    def facts(self, live: Live) -> list[ev.Fact]:
+        """Read all events of a workflow, with those that are not durable yet. Raises: LogError."""
+        summary = live.state.summary
+        facts = list(_facts(live.id, self._log, self._topics.events, self.index, self.views))
+        for batch in (self._in_flight, self._open):
+            if batch is not None:
+                for other, data, time_us in zip(batch.lives, batch.facts, batch.times, strict=True):
+                    if other is live:
+                        facts.append((live.id, len(facts) + 1, time_us, data, summary.ray_id, self._worker))
+        return facts
+
+    def replace(self, old: Live, state: WorkflowState) -> Live:
+        """Put another state in a workflow's place, which has seen as many events. Whoever holds ``old`` holds nothing now."""
+        assert state.summary.seq == old.state.summary.seq
+        new = self.lives[old.id] = Live(self, state, self._envelope(state))
+        new.durable_seq = old.durable_seq
+        for batch in (self._in_flight, self._open):
+            if batch is not None:
+                batch.lives[:] = [new if live is old else live for live in batch.lives]
+        return new
+
+    def begin(self, live: Live, old: Live | None) -> None:
+        """Let a workflow go on, in the place of ``old``, once what was decided so far is durable."""
+        if old is not None:
+            self._hooks.leave(old, live)
+        live.blocked_on = live.state.summary.seq
+        self._hooks.turn(self, live)
+
     def recorded(self, attempt: Attempt) -> None:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
@@ -231,8 +268,10 @@ class Partition:
         self._asked = True
         self._hooks.ask_append(self)
 
-    def decide(self, command: Decidable, request_id: str | None = None) -> Reply:
+    def decide(self, command: Asked, request_id: str | None = None) -> Reply:
         """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
+        if isinstance(command, Rerun):
+            return start_over(self, command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
             return Reply(found)
@@ -242,7 +281,7 @@ class Partition:
             if not events:
                 return reply
             assert isinstance(command, Dispatch)
-            live = self._new(command)
+            live = self.new(command.workflow_id, command.name, command.ray_id or command.workflow_id)
         try:
             for data in events:
                 self.record(live, data)
@@ -281,14 +320,15 @@ class Partition:
     def tell_waiters(self, live: Live) -> None:
         """Tell the workflows that wait for this one's output, in the append of its end. Raises: RecordTooLarge."""
         state = live.state
-        for (waiter, waiting_at), version in state.waiters.items():
+        for (waiter, waiting_at, generation), version in state.waiters.items():
             at = format_location(waiting_at)
-            self.tell(TellOutput(waiter, at, version, live.id, state.summary.name, state.output))
+            self.tell(TellOutput(waiter, at, version, live.id, state.summary.name, state.output, generation))
 
-    def _new(self, command: Dispatch) -> Live:
-        state = WorkflowState(command.workflow_id)
-        state.summary.name, state.summary.ray_id = command.name, command.ray_id or command.workflow_id
-        live = self.lives[command.workflow_id] = Live(self, state, self._envelope(state))
+    def new(self, workflow_id: str, name: str, ray_id: str) -> Live:
+        """Put a workflow in memory of which nothing is recorded yet."""
+        state = WorkflowState(workflow_id)
+        state.summary.name, state.summary.ray_id = name, ray_id
+        live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
         return live
 
     def _find_unique(self, command: Dispatch) -> str | None:
@@ -496,7 +536,7 @@ class Partition:
 
     def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
         value: bytes | None = None
-        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated):
+        if isinstance(data, ev.WorkflowDispatched | ev.WorkflowTagsUpdated | ev.WorkflowRerun):
             summary = live.state.summary
             created = format_time(summary.created_us)
             value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
@@ -521,12 +561,13 @@ def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views
 
 def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
     """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
-    state = WorkflowState(workflow_id)
+    return fold_facts(workflow_id, lambda: _facts(workflow_id, log, topic, partition, views))
+
+
+def _facts(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterator[ev.Fact]:
     for record in _records(workflow_id, log, topic, partition, views):
         if record.value is not None:
-            _, seq, time_us, data, ray_id, worker = read_fact(record.key, record.value)
-            state.apply(seq, time_us, data, ray_id, worker)
-    return state
+            yield read_fact(record.key, record.value)
 
 
 def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:

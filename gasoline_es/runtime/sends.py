@@ -106,7 +106,9 @@ class Sends:
 
     async def _dispatch(self, live: Live, wait: WaitSend, step: DispatchStep) -> None:
         slot = unique_slot(step.name, canonical(step.tags)) if step.unique else None
-        workflow_id = derived_workflow_id(slot, "spawned", live.id, format_location(wait.location))
+        generation = live.state.generation_at(wait.location)
+        place = (live.id, format_location(wait.location), *((f"g{generation}",) if generation else ()))
+        workflow_id = derived_workflow_id(slot, "spawned", *place)
         found = await self._node.find(step.name, step.tags) if step.unique else None
         created = False
         if found is None:
@@ -128,7 +130,8 @@ class Sends:
     async def _ask_for_output(self, live: Live, wait: WaitOutput) -> None:
         step = wait.step
         at = format_location(wait.location)
-        reply = await self._calls.decide(AwaitOutput(step.workflow_id, live.id, at, step.version))
+        generation = live.state.generation_at(wait.location)
+        reply = await self._calls.decide(AwaitOutput(step.workflow_id, live.id, at, step.version, generation))
         if not self._wanted(live, wait):
             return
         if reply.error is None and reply.output is None:

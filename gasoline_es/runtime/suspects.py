@@ -27,7 +27,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.state import Started
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import LogError
-from gasoline_es.runtime.activities import ActivityRunner, key_of
+from gasoline_es.runtime.activities import ActivityRunner, key_at
 from gasoline_es.runtime.live import Live
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Suspects:
 
     def holds(self, live: Live, wait: WaitActivity) -> bool:
         """Whether an activity is one of the suspects that are not to be started yet; if so, it is held."""
-        key = key_of(live.id, wait.location)
+        key = key_at(live.state, wait.location)
         if key in self.under_way or (key not in self.held and live.id not in live.partition.suspects):
             return False
         started = live.state.starts.get(wait.location)

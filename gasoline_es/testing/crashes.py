@@ -21,7 +21,23 @@ _INCIDENTAL: Final = (ev.WorkflowSuspended, ev.WorkflowWoken, ev.WaiterAdded, ev
 does what a crash itself leaves in a history: that an activity was started again."""
 
 _NOT_COMPARED: Final = frozenset(
-    {"by", "location", "signal_id", "sender", "request_id", "key", "parent", "target", "workflow_id", "traceback"}
+    {
+        "location",
+        "signal_id",
+        "sender",
+        "request_id",
+        "key",
+        "parent",
+        "target",
+        "workflow_id",
+        "traceback",
+        "superseded",
+        "returned",
+        "by",
+        "rerun_id",
+        "forked_from",
+        "seed",
+    }
 )
 """Ids and places, and who asked; times are those fields that end in ``_us``."""
 

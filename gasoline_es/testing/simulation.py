@@ -92,6 +92,11 @@ class SimulatedWorkflow(Generic[O]):
         """Let the activity that it died of run again. Raises: GasolineError: it is not dead, or died of something else."""
         self._simulation.run(self._handle.recover(), verb="recover")
 
+    def rerun(self, from_location: str, fork: bool = False) -> SimulatedWorkflow[O]:
+        """Let it start over from a step; returns the workflow that goes on, with ``fork`` a new one."""
+        again = self._simulation.run(self._handle.rerun(from_location, fork), verb="rerun")
+        return SimulatedWorkflow(self._simulation, again)
+
 
 class Simulation:
     """``with Simulation([fulfil]) as sim:`` runs these workflows until the block ends.

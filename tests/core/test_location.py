@@ -17,6 +17,7 @@ from gasoline_es.core.location import (
     insert_between,
     next_coordinate,
     parse_location,
+    read_location,
 )
 
 
@@ -182,3 +183,16 @@ def test_twenty_thousand_random_histories_stay_ordered_and_free_of_collisions() 
             choices = [source.random() < 0.5 for _ in range(source.randint(0, 8))]
             history = replayed_with_changes(history, choices, source.randint(0, 3))
         assert all(a < b for a, b in pairwise(history)), f"seed {seed}: {history}"
+
+
+@pytest.mark.parametrize("text", ["2,5,3", "{2, 5, 3}", " {2,5,3} ", "2, 5,3", "{ 2 , 5 , 3 }"])
+def test_location_is_read_as_people_write_it(text: str) -> None:
+    assert read_location(text) == ((2,), (5,), (3,))
+
+
+def test_location_of_people_is_the_root_only_with_braces() -> None:
+    assert read_location("{}") == ()
+    assert read_location("4.0.1") == ((4, 0, 1),)
+    for text in ("", "{", "}", "{1", "1}", "{{1}}", "1,,2", "01", "-1", "1 2"):
+        with pytest.raises(ValueError, match="not a location"):
+            read_location(text)

@@ -25,6 +25,7 @@ body says (``say(…)`` in the code); what it waits for or how it ended.
     complete+cancel LOCATION JSON    an activity succeeds, and it is cancelled in the same append
     cancel+complete LOCATION JSON    … the other way round
     recover                      an operator recovers it
+    rerun LOCATION               an operator lets it start over from there, with the present code
     history                      shows all of its events
     error                        shows the whole of the error that it died of
 
@@ -41,8 +42,9 @@ from decimal import Decimal
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Reply
-from gasoline_es.core.location import Location, parse_location
+from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.values import dump_json
+from gasoline_es.errors import RerunRefused
 from tests.replay import telling
 from tests.replay.code import body_of
 from tests.replay.world import Body, When, World
@@ -160,6 +162,8 @@ class Story:
             case "received" | "received!":
                 at, rest = _located(rest)
                 self._refused(world.told(at, None if command == "received!" else dump_json(json.loads(rest))))
+            case "rerun":
+                self._rerun(world, rest)
             case "complete":
                 at, rest = _located(rest)
                 world.complete(json.loads(rest), at=at)
@@ -179,6 +183,17 @@ class Story:
     def _refused(self, reply: Reply) -> None:
         if reply.error is not None:
             self._seen.append(f"refused: {type(reply.error).__name__}: {reply.error}")
+
+    def _rerun(self, world: World, start: str) -> None:
+        assert self._body is not None
+        world.body, world.up = self._body, True
+        try:
+            planned = world.rerun(parse_location(start))
+        except RerunRefused as refused:
+            self._seen += textwrap.wrap(f"refused: {refused}", 110)
+            return
+        self._seen += [f"queued again: {name} {signal_id}" for signal_id, name in planned.returned]
+        self._seen += [f"stays: {format_location(branch)}" for branch in planned.beside]
 
     def _there(self) -> World:
         assert self._world is not None, "nothing runs yet"

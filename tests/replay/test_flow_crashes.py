@@ -138,8 +138,8 @@ class Program:
     body: tuple[Do, ...]
     signals: tuple[tuple[int, str], ...]
     order: tuple[int, ...]
-    checkpoint: int
-    fails: bool
+    checkpoint: int = 9
+    fails: bool = False
     cancel: Cancel | None = None
 
 

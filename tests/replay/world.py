@@ -15,8 +15,10 @@ from gasoline_es.core.codec import Envelope, decode
 from gasoline_es.core.commands import Cancel, Decidable, Dispatch, Recover, Reply, SendSignal, TellOutput, Wake
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed, decide
 from gasoline_es.core.ending import cancelled
+from gasoline_es.core.folding import fold_facts, fold_without, superseded_in
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.replay import Died, End, Returned, Run
+from gasoline_es.core.starting_over import Plan, copied, fork, plan
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.values import dump_json
@@ -202,6 +204,38 @@ class World:
         self.up = True
         self.drive()
 
+    def rerun(self, start: Location) -> Plan:
+        """Let it start over from a step. Raises: RerunRefused: nothing happened."""
+        assert not self._batch
+        facts = self.facts()
+        planned = plan(facts, start)
+        rerun = planned.fact("operator", f"rerun {planned.generation}")
+        self.close()
+        seq = len(facts) + 1
+        following = (WORKFLOW_ID, seq, self.now_us, rerun, "ray", "w1")
+        self.state = fold_without(superseded_in([*facts, following]), WORKFLOW_ID, facts)
+        self._record(rerun)
+        self._append()
+        self.drive()
+        return planned
+
+    def fork(self, start: Location, body: Body | None = None) -> World:
+        """Return a world of a copy that starts over from a step; nothing runs in it before it is driven."""
+        planned = plan(self.facts(), start)
+        other = World(self.body if body is None else body)
+        for now_us, data in copied(planned, WORKFLOW_ID, "fork"):
+            other.now_us = now_us
+            other._record(data)
+        other.now_us = self.now_us
+        other._record(fork(planned, "operator", f"rerun {planned.generation}"))
+        other._append()
+        other.up = False
+        return other
+
+    def facts(self) -> list[ev.Fact]:
+        """All that is recorded."""
+        return [decode(line).fact for line in self.lines]
+
     # --- what it does -------------------------------------------------------------------------------------------------
 
     @property
@@ -273,10 +307,7 @@ class World:
     def _undo(self) -> None:
         """Take back what was not appended."""
         self._batch.clear()
-        self.state = WorkflowState(WORKFLOW_ID)
-        for line in self.lines:
-            event = decode(line)
-            self.state.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
+        self.state = fold_facts(WORKFLOW_ID, self.facts)
 
     def _decide(self, command: Decidable) -> Reply:
         events, reply = decide(self.state if self.events else None, command)

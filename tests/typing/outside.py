@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import assert_type
 
-from gasoline_es import Gasoline, SignalTo, WorkflowHandle, WorkflowInfo
+from gasoline_es import Gasoline, RerunInfo, SignalTo, WorkflowHandle, WorkflowInfo
 from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
 
 
@@ -25,6 +25,9 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     handle = gasoline.handle(workflow_id, fulfil)
     assert_type(handle, WorkflowHandle[Receipt])
     assert_type(await handle.get(), WorkflowInfo)
+    assert_type(await handle.rerun("{3}"), WorkflowHandle[Receipt])
+    assert_type(await handle.rerun("{3}", fork=True), WorkflowHandle[Receipt])
+    assert_type(await gasoline.rerun(workflow_id, "2,5,3", dry_run=True), RerunInfo)
     assert_type(await gasoline.find(fulfil, tags={"order": "42"}), WorkflowHandle[Receipt] | None)
     assert_type(await handle.wake(), None)
     assert_type(await handle.cancel(), None)

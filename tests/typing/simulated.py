@@ -21,6 +21,7 @@ def verbs(sim: Simulation, order: Order) -> None:
     assert_type(handle.recover(), None)
     assert_type(handle.history(), list[Event])
     assert_type(sim.dispatch(tick, None), SimulatedWorkflow[None])
+    assert_type(handle.rerun("{1}", fork=True), SimulatedWorkflow[Receipt])
     assert_type(sim.handle(handle.id, fulfil).output(), Receipt)
     assert_type(sim.workflows(), list[WorkflowInfo])
     assert_type(sim.signal(Paid(amount=9), fulfil), str)
