@@ -101,8 +101,6 @@ class Driver:
             self._end(partition, live, end, seq)
         elif state.summary.seq != seq:
             live.blocked_on = state.summary.seq
-            if run.cancelled:
-                self._cancel_given_up(live, run)  # what was interrupted need not work on until that is durable
         else:
             self._arrange(partition, live, run, now_us)
 
