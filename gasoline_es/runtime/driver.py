@@ -108,8 +108,6 @@ class Driver:
         else:
             if state.summary.seq != seq:
                 run.rests_on = state.summary.seq
-                if run.cancelled:
-                    self._cancel_given_up(live, run)  # what was interrupted need not work on until that is durable
             if live.durable_seq >= run.rests_on:
                 self._arrange(partition, live, run, now_us)
                 if partition.suspects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -246,6 +247,98 @@ async def test_cancel_of_what_is_over_is_refused_and_of_what_is_dead_done_at_onc
     assert (await dead.get()).status == "cancelled"
     with pytest.raises(WorkflowNotFound):
         await process.gasoline.cancel("0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f")
+
+
+@workflow
+async def deliver_when_let(ctx: WorkflowContext, order: int) -> int:
+    return await ctx.activity(drive_when_let, order)
+
+
+@activity
+async def drive_when_let(ctx: ActivityContext, order: int) -> int:
+    started[0].set()
+    await let[0].wait()
+    return order
+
+
+@workflow
+async def parent(ctx: WorkflowContext, order: int) -> str:
+    return (await ctx.dispatch(nap, 600.0)).id
+
+
+let: list[asyncio.Event] = []
+
+
+class OneByOne:
+    """Lets one append through for each time it is opened."""
+
+    def __init__(self, process: Process) -> None:
+        self._open = asyncio.Semaphore(0)
+        self._log: Any = process.log
+        self._before = self._log.open_gate
+        self._log.open_gate = self
+
+    async def wait(self) -> None:
+        await self._open.acquire()
+
+    async def open(self) -> None:
+        """Let one append through, and see what comes of it."""
+        self._open.release()
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self._log.open_gate = self._before
+        for _ in range(10):
+            self._open.release()
+
+
+@pytest.mark.parametrize("now", [False, True])
+async def test_attempt_that_ends_before_its_interruption_is_durable_is_dropped(now: bool) -> None:
+    """semantics.md §12: nothing is recorded where a cancel was thrown, nor behind the end."""
+    let[:] = [asyncio.Event()]
+    world = World()
+    process = await world.worker(deliver_when_let)
+    handle = await process.gasoline.dispatch(deliver_when_let, 7)
+    await soon(started[0].wait())
+    gate = OneByOne(process)
+    cancelling = asyncio.ensure_future(handle.cancel(now=now))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    if not now:
+        await gate.open()  # the request: now the step is interrupted, which waits at the gate
+    let[0].set()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    gate.end()
+    await soon(cancelling)
+    with pytest.raises(WorkflowCancelled):
+        await soon(handle.output())
+    assert successes(await handle.history()) == []
+    assert process.driver.runner.running == 0
+    await world.end()
+
+
+async def test_dispatch_that_comes_back_behind_the_end_is_not_recorded() -> None:
+    """semantics.md §12: ended at once, in the middle of a step that reaches another workflow."""
+    world = World()
+    process = await world.worker(parent, nap)
+    gate = OneByOne(process)
+    dispatching = asyncio.ensure_future(process.gasoline.dispatch(parent, 7))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await gate.open()
+    handle = await soon(dispatching)  # its body dispatches the other one, which waits at the gate
+    cancelling = asyncio.ensure_future(handle.cancel(now=True))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await gate.open()
+    gate.end()
+    await soon(cancelling)
+    await process.settle()
+    assert types(await handle.history())[-1] == "workflow.cancelled"
+    assert {info.name async for info in process.gasoline.list()} == {"parent", "nap"}
+    await world.end()
 
 
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])

@@ -11,10 +11,21 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gasoline_es import ActivityContext, Backoff, Failed, Gasoline, Ok, WorkflowContext, activity, workflow
+from gasoline_es import (
+    ActivityContext,
+    Backoff,
+    Failed,
+    Gasoline,
+    Ok,
+    WorkflowContext,
+    WorkflowHandle,
+    activity,
+    workflow,
+)
 from gasoline_es.core import events as ev
 from gasoline_es.core.decide import STARTS_MAX
 from gasoline_es.core.events import Event
@@ -218,16 +229,16 @@ def test_innocents_never_fail_and_killers_end_dead_within_a_bounded_number_of_de
             gasoline = sim.gasoline
             arriving = [*((poisoned, after_s) for after_s in killers), *works]
             rng.shuffle(arriving)
-            handles = []
+            handles: list[tuple[Any, Any, WorkflowHandle[Any]]] = []
             for definition, given in arriving:
-                handles.append((definition, given, await gasoline.dispatch(definition, given)))  # type: ignore[arg-type]
+                handles.append((definition, given, await gasoline.dispatch(definition, given)))
                 await asyncio.sleep(rng.choice([0.0, 0.0, 0.0, 0.3, 5.0, 50.0]))
             for definition, given, handle in handles:
                 if definition is poisoned:
                     with pytest.raises(WorkflowFailed, match="ProcessDied"):
                         await handle.output()
                 else:
-                    assert await handle.output() == sum(given)  # type: ignore[arg-type]
+                    assert await handle.output() == sum(given)
 
         sim.run(scenario())
     assert machine.deaths <= len(killers) * (STARTS_MAX + 1)
