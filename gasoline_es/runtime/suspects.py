@@ -138,10 +138,14 @@ class Suspects:
                 del suspects[suspect.key]
         self._start_more()
 
-    def close(self) -> None:
-        """Start nothing more. What is held stays suspect for whoever drives its partition next."""
+    def hand_back(self) -> None:
+        """Tell the partitions what is held, for whoever drives them next."""
         for live in (*self.expected.values(), *(suspect.live for suspect in self.held.values())):
             live.partition.suspects.add(live.id)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self.hand_back()
         for suspect in self.under_way.values():
             suspect.stop_timer()
         if self._look_again is not None:
