@@ -103,7 +103,7 @@ async def test_batch_of_signals_survives_a_kill_at_every_append(kind: str, fate:
 
 
 async def test_kill_in_every_life_still_ends_in_the_same_history(world: World) -> None:
-    """required.md B09, harder: every life gets only two appends, for a start under suspicion (design §5) and what came of it."""
+    """required.md B09, harder: every life gets only two appends, for a suspect's start (design §5) and what came of it."""
     client = await world.process()
     handle = await client.gasoline.dispatch(count_to_three, None)
     await send_five(client, handle.id)
