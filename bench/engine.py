@@ -1,10 +1,11 @@
 """Measures the engine beside its bare parts, in one run, because the machine is noisy: ratios count, not times.
 
-    python bench/engine.py [--json] [--only steps|alone|replay|signals] [--workflows 1000] [--steps 10]
+    python bench/engine.py [--json] [--only steps|alone|ephemeral|replay|signals] [--workflows 1000] [--steps 10]
 
 * steps: durable steps/s of 1,000 workflows of 10 activities, beside the bare loop: the same bodies driven by the core, the
   same activity functions called, the same events folded and rendered as JSON, one write and one fdatasync a round.
 * alone: the time from dispatch to output of a workflow of one step, alone, beside one fdatasync of the same size.
+* ephemeral: what a step of a lone workflow takes, ephemeral ones beside durable ones: workflows of 20 of each, in turn.
 * replay: recorded steps/s of a body replayed from its history as read from the log, JSON decoding included.
 * signals: signals/s sent into one workflow that takes and counts them all.
 """
@@ -58,6 +59,16 @@ async def fulfil(ctx: WorkflowContext, plan: Plan) -> int:
     total = 0
     for number in range(plan.steps):
         receipt = await ctx.activity(charge, Order(item="book", amount=number))
+        total += receipt.number
+    return total
+
+
+@workflow
+async def look_up(ctx: WorkflowContext, plan: Plan) -> int:
+    """The same with ephemeral steps."""
+    total = 0
+    for number in range(plan.steps):
+        receipt = await ctx.activity(charge, Order(item="book", amount=number), ephemeral=True)
         total += receipt.number
     return total
 
@@ -172,6 +183,22 @@ async def alone_ms(folder: Path, times: int) -> tuple[float, float]:
     return statistics.median(took) * 1e3, statistics.median(syncs) * 1e3
 
 
+async def ephemeral_us(folder: Path, times: int, steps: int = 20) -> tuple[float, float]:
+    """Return what a step takes, the median of workflows that run alone: durable, ephemeral."""
+    took: dict[Any, list[float]] = {fulfil: [], look_up: []}
+    async with Gasoline.open(f"file:{folder / 'ephemeral'}") as gasoline, gasoline.worker([fulfil, look_up]):
+        for _ in range(times):
+            for definition in took:
+                whole: list[float] = []
+                for count in (0, steps):  # without steps: what dispatch and end take
+                    started = time.perf_counter()
+                    handle = await gasoline.dispatch(definition, Plan(steps=count))
+                    await handle.output()
+                    whole.append(time.perf_counter() - started)
+                took[definition].append((whole[1] - whole[0]) / steps)
+    return statistics.median(took[fulfil]) * 1e6, statistics.median(took[look_up]) * 1e6
+
+
 async def replay_steps_per_s(folder: Path, steps: int) -> float:
     async with Gasoline.open(f"file:{folder / 'replay'}") as gasoline:
         async with gasoline.worker([fulfil]):
@@ -245,6 +272,10 @@ def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[
         alone, sync = asyncio.run(alone_ms(folder, 300))
         found |= {"step_alone_ms": round(alone, 3), "fdatasync_ms": round(sync, 3)}
         found["step_alone_budget_ms"] = round(3 * sync + 0.5, 3)
+    if only in (None, "ephemeral"):
+        durable, ephemeral = asyncio.run(ephemeral_us(folder, 100))
+        found |= {"durable_step_us": round(durable), "ephemeral_step_us": round(ephemeral)}
+        found["ephemeral_to_durable"] = round(ephemeral / durable, 3)
     if only in (None, "replay"):
         found["replay_steps_per_s"] = round(asyncio.run(replay_steps_per_s(folder, 5_000)))
     if only in (None, "signals"):
@@ -256,7 +287,7 @@ def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=("steps", "alone", "replay", "signals"))
+    parser.add_argument("--only", choices=("steps", "alone", "ephemeral", "replay", "signals"))
     parser.add_argument("--workflows", type=int, default=1_000)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--dir", type=Path, help="where to write (default: a temporary directory here)")

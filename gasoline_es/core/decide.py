@@ -237,7 +237,7 @@ def process_died(wait: WaitActivity, started: Started) -> ev.ActivityFailed:
     step = wait.step
     error = ev.ErrorInfo(
         "ProcessDied",
-        f"{started.count} times in a row its process died while this activity ran, the last times with nothing else under "
+        f"{started.times} times in a row its process died while this activity ran, the last times with nothing else under "
         f"suspicion beside it; it was last started at {format_time(started.time_us)}. It is not started again. Find out "
         f"what in it ends the process (a crash in native code, more memory than there is, os._exit), mend that, and "
         f"recover the workflow",

@@ -56,10 +56,10 @@ SIGNALS_REMEMBERED_US = 24 * 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An activity was recorded as started, ``count`` times since it last ended; the last time at ``time_us``."""
+    """An activity was recorded as started, ``times`` times since it last ended; the last time at ``time_us``."""
 
     name: str
-    count: int
+    times: int
     time_us: int
 
 
@@ -270,8 +270,8 @@ class WorkflowState:
                 self.starts.pop(data.location, None)
             case ev.ActivityStarted():
                 before = self.starts.get(data.location)
-                count = 1 if before is None or before.name != data.name else before.count + 1
-                self.starts[data.location] = Started(data.name, count, time_us)
+                times = 1 if before is None or before.name != data.name else before.times + 1
+                self.starts[data.location] = Started(data.name, times, time_us)
             case ev.SleepStarted():
                 self.history.add(SleepEntry(data.location, data.version, seq, time_us, data.deadline_us, data.listen))
             case ev.SleepFinished():

@@ -96,6 +96,8 @@ class Driver:
         try:
             if run is None:
                 run = self._start(partition, live, now_us)
+                if partition.suspects and live.id in partition.suspects:
+                    self.suspects.expect(live, run, now_us)
             else:
                 run.advance(now_us, live.durable_seq)
             end = run.end
@@ -110,8 +112,6 @@ class Driver:
                 run.rests_on = state.summary.seq
             if live.durable_seq >= run.rests_on:
                 self._arrange(partition, live, run, now_us)
-                if partition.suspects:
-                    partition.suspects.discard(live.id)  # what it comes to from here on is new
             else:
                 self._run_ahead(partition, live, run, now_us)
 
@@ -333,7 +333,8 @@ class Driver:
                 self._finish(partition, live, Died(error_info(error), code_at_fault=True))
                 return False
             self._met.add(definition)
-        if not ((partition.suspects or self.suspects.held) and self.suspects.holds(live, wait)):
+        suspects = self.suspects
+        if not ((suspects.expected or suspects.held) and suspects.holds(live, wait)):
             self.runner.start(live, wait, now_us)
         return True
 

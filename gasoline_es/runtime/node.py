@@ -194,6 +194,8 @@ class Node:
             partition = self.partitions.get(index)
             if partition is None:
                 return
+            if self.driver is not None:
+                self.driver.suspects.hand_back()
             partition.leave()
             await self._appender.flush()
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S

@@ -122,7 +122,7 @@ class Partition:
         self.lives: dict[str, Live] = {}
         self.lost = False
         self.suspects: set[str] = set()
-        """The workflows that were running when the last owner died, and were not driven up to a wait since."""
+        """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
         self._topics = Topics(log.namespace)
         self._clock = clock

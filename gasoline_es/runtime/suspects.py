@@ -1,6 +1,7 @@
 """Restarts with care what was under way when a process died: one of it may have been the cause (design §5).
 
-An activity is a *suspect* when its workflow was running as the last owner of its partition died. It is recorded as started
+An activity is a *suspect* when it was under way as the last owner of its partition died: a running workflow, replayed, comes
+to it before anything new is recorded. It is recorded as started
 before it is started again, so that a process which dies of it leaves a count behind. How carefully, goes by that count:
 
 * none: with others of its kind, at most ``TOGETHER_MAX`` of which are on trial at a time;
@@ -24,6 +25,7 @@ from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
 from gasoline_es.core.decide import STARTS_MAX, process_died
 from gasoline_es.core.location import format_location
+from gasoline_es.core.replay import Run
 from gasoline_es.core.state import Started
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import LogError
@@ -54,7 +56,7 @@ class _Suspect:
 
     @property
     def count(self) -> int:
-        return 0 if self.started is None else self.started.count
+        return 0 if self.started is None else self.started.times
 
     @property
     def wanted(self) -> bool:
@@ -72,6 +74,8 @@ class Suspects:
     """The suspects of a worker: held, on trial, under way."""
 
     def __init__(self, runner: ActivityRunner, clock: Clock) -> None:
+        self.expected: dict[str, Live] = {}
+        """Where activities will come up that are suspects."""
         self.held: dict[str, _Suspect] = {}
         """Those that are still to be started, by key."""
         self.under_way: dict[str, _Suspect] = {}
@@ -87,13 +91,20 @@ class Suspects:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
+    def expect(self, live: Live, run: Run, now_us: int) -> None:
+        """Note what a replay has come to that was under way: what it comes to after something new was recorded was not."""
+        live.partition.suspects.discard(live.id)
+        for wait in run.fresh:
+            if isinstance(wait, WaitActivity) and not wait.over and (wait.not_before_us or 0) <= now_us:
+                self.expected[key_at(live.state, wait.location)] = live
+
     def holds(self, live: Live, wait: WaitActivity) -> bool:
         """Whether an activity is one of the suspects that are not to be started yet; if so, it is held."""
         key = key_at(live.state, wait.location)
-        if key in self.under_way or (key not in self.held and live.id not in live.partition.suspects):
+        if key in self.under_way or (self.expected.pop(key, None) is None and key not in self.held):
             return False
         started = live.state.starts.get(wait.location)
-        if started is not None and started.count >= STARTS_MAX:
+        if started is not None and started.times >= STARTS_MAX:
             self.held.pop(key, None)
             self._give_verdict(live, wait, started)
             return True
@@ -107,6 +118,7 @@ class Suspects:
 
     def ended(self, key: str) -> None:
         """The attempt of a suspect is over, or nobody waits for it any more."""
+        self.expected.pop(key, None)
         self.held.pop(key, None)
         self._trial.pop(key, None)
         suspect = self.under_way.pop(key, None)
@@ -117,6 +129,8 @@ class Suspects:
     def forget(self, lives: Iterable[Live]) -> None:
         """The partition of these is not ours any more."""
         gone = {live.id for live in lives}
+        for key in [key for key, live in self.expected.items() if live.id in gone]:
+            del self.expected[key]
         for suspects in (self.held, self.under_way):
             for suspect in [one for one in suspects.values() if one.live.id in gone]:
                 suspect.stop_timer()
@@ -124,14 +138,19 @@ class Suspects:
                 del suspects[suspect.key]
         self._start_more()
 
+    def hand_back(self) -> None:
+        """Tell the partitions what is held, for whoever drives them next."""
+        for live in (*self.expected.values(), *(suspect.live for suspect in self.held.values())):
+            live.partition.suspects.add(live.id)
+
     def close(self) -> None:
-        """Start nothing more. What is held stays suspect for whoever drives its partition next."""
-        for suspect in self.held.values():
-            self._suspect_again(suspect)
+        """Start nothing more."""
+        self.hand_back()
         for suspect in self.under_way.values():
             suspect.stop_timer()
         if self._look_again is not None:
             self._look_again.cancel()
+        self.expected.clear()
         self.held.clear()
         self.under_way.clear()
         self._trial.clear()
@@ -178,8 +197,8 @@ class Suspects:
         if self.under_way.get(suspect.key) is not suspect:
             return
         if error is not None:
-            self._suspect_again(suspect)
             self.ended(suspect.key)
+            self._suspect_again(suspect)
         elif not suspect.wanted or self._runner.stopping:
             self.ended(suspect.key)
         else:
@@ -188,7 +207,7 @@ class Suspects:
 
     def _suspect_again(self, suspect: _Suspect) -> None:
         """Its workflow is driven anew, from the log: it comes up once more."""
-        suspect.live.partition.suspects.add(suspect.live.id)
+        self.expected[suspect.key] = suspect.live
 
     def _watch(self, suspect: _Suspect) -> None:
         if suspect.count < len(TRIAL_S) and self.under_way.get(suspect.key) is suspect:
@@ -211,6 +230,6 @@ class Suspects:
             format_location(wait.location),
             live.state.summary.name,
             live.id,
-            started.count,
+            started.times,
             extra={"workflow_id": live.id, "location": format_location(wait.location)},
         )

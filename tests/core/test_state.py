@@ -174,3 +174,17 @@ def test_ids_both_old_and_beyond_the_newest_are_forgotten_and_their_newest_time_
 def test_memory_is_ten_thousand_signals_or_a_day() -> None:
     assert state_module.SIGNALS_REMEMBERED == 10_000
     assert state_module.SIGNALS_REMEMBERED_US == 24 * 3600 * 1_000_000
+
+
+def test_starts_are_counted_until_the_attempt_ends() -> None:
+    """design §5: only those started and unfinished count."""
+    started = ev.ActivityStarted(AT, 1, "charge", 1)
+    assert fold(DISPATCHED, started, started).starts == {AT: ("charge", 2, 3_000)}
+    assert fold(DISPATCHED, started, DONE).starts == {}
+    assert fold(DISPATCHED, started, TRIED, started).starts == {AT: ("charge", 1, 4_000)}
+    assert fold(DISPATCHED, started, DONE_WITH_STATE).starts == {AT: ("charge", 1, 2_000)}
+
+
+def test_start_after_a_suspension_for_a_retry_makes_it_run() -> None:
+    """semantics.md §7: its body goes on."""
+    assert fold(DISPATCHED, TRIED, SUSPENDED, ev.ActivityStarted(AT, 1, "charge", 2)).summary.status == "running"

@@ -275,10 +275,10 @@ async def test_race_between_an_ephemeral_activity_and_a_slow_one_cancels_the_los
     @activity
     async def endless(ctx: ActivityContext, _: None) -> int:
         try:
-            await asyncio.Event().wait()
-            return 0
+            await asyncio.sleep(3600)
         finally:
             cancelled.set()
+        return 0
 
     @workflow
     async def racing(ctx: WorkflowContext, _: None) -> int:

@@ -318,7 +318,7 @@ def superseded_by(rerun: ev.WorkflowRerun) -> set[int]:
 def test_a_place_where_nothing_is_recorded_is_refused_with_those_near_it() -> None:
     program = Program((Act(1, "charge", 0, 1), Sleep(1, 1), Act(1, "ship", 0, 1)), (), (0,))
     facts = Restarting(program).live().facts()
-    with pytest.raises(RerunRefused, match=r"nothing is recorded at \{9\}.*near it are \{1\}, \{2\}, \{3\}$"):
+    with pytest.raises(RerunRefused, match=r"nothing is recorded at \{9\}.*near it are \{1\}, \{2\}, \{3\}, \{4\}$"):
         plan(facts, parse_location("{9}"))
     with pytest.raises(RerunRefused, match="no step is recorded yet"):
         plan(facts[:1], parse_location("{1}"))
@@ -328,5 +328,5 @@ def test_a_history_with_a_gap_is_refused() -> None:
     """What a loop has forgotten may be needed again: iterations before the step."""
     program = Program((Act(1, "charge", 0, 1), Sleep(1, 1)), (), (0,))
     facts = Restarting(program).live().facts()
-    with pytest.raises(RerunRefused, match="up to number 5 only 4 are there"):
+    with pytest.raises(RerunRefused, match="up to number 6 only 5 are there"):
         plan([*facts[:1], *facts[2:]], parse_location("{2}"))
