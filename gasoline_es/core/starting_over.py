@@ -21,6 +21,9 @@ from gasoline_es.errors import RerunRefused
 _NEAR_MAX: Final = 8
 """So many places are named to whoever asks for one where nothing is recorded."""
 
+_SHOWN_MAX: Final = 200
+"""So many characters of a place that somebody made up are shown."""
+
 _PLACING: Final = (ev.StepPlaced, ev.BranchOpened, ev.SleepStarted, ev.LoopCommitted, ev.VersionChecked, ev.StepRemoved)
 """What the first event of a step can be that stands in a join."""
 
@@ -215,6 +218,7 @@ class _Gone:
 def _nothing_at(start: Location, recorded: Iterable[Location]) -> RerunRefused:
     known = sorted(recorded)
     asked = format_location(start)
+    asked = asked if len(asked) <= _SHOWN_MAX else f"{asked[:_SHOWN_MAX]}…"
     if not known:
         return RerunRefused(f"nothing can start over from {asked}: no step is recorded yet", location=asked)
     at = bisect_left(known, start)

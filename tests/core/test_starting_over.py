@@ -9,6 +9,7 @@ from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.generations import Generation, Superseded
 from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.starting_over import Plan, RerunInfo, copied, fork, plan
+from gasoline_es.errors import RerunRefused
 
 ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
 OTHER = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a30"
@@ -247,6 +248,12 @@ def test_the_next_time_counts_only_what_holds() -> None:
     superseded = Superseded([(1, first.superseded), (2, again.spans)])
     assert [superseded.by(seq) for seq in range(1, 9)] == [None, 2, 1, 1, None, 2, 2, None]
     assert not Superseded([])
+
+
+def test_a_place_that_somebody_made_up_is_cut_in_the_message() -> None:
+    with pytest.raises(RerunRefused) as refused:
+        plan(history(done("{1}")), ((1,),) * 100_000)
+    assert len(refused.value.message) < 400
 
 
 # --- the fold ---------------------------------------------------------------------------------------------------------

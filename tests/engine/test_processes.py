@@ -9,6 +9,7 @@ import pytest
 
 from gasoline_es import Gasoline, SignalTo
 from gasoline_es.errors import KeyReused, WorkflowFailed, WorkflowNotFound
+from gasoline_es.events import WorkflowRerun
 from tests.engine.harness import World, consumed, soon
 from tests.engine.subprocesses import errors, line, worker_process
 from tests.engine.workflows import Add, Note, count_to_three, echo, nap, notes, one_note
@@ -95,6 +96,30 @@ async def test_call_is_answered_although_its_worker_was_killed_and_another_start
             assert output.count("x") == 57
             assert [text for text in output if text != "x"] == ["life 0", "life 1", "life 2"]
             assert len(set(consumed(await handle.history()))) == 60
+
+
+async def test_rerun_is_done_once_although_its_worker_was_killed_and_another_started(url: str) -> None:
+    """semantics.md §4: a command in an inbox is decided once, with its position in one append."""
+    async with Gasoline.open(url) as gasoline:
+        handle = await gasoline.dispatch(notes, 4)
+        for number in range(4):
+            await handle.signal(Note(text=f"{number}"))
+        for life in range(2):
+            async with worker_process(url) as worker:
+                assert await line(worker) == "ready"
+                assert await soon(handle.output()) == ["0", "1", "2", "3"]
+                asking = [asyncio.ensure_future(handle.rerun("{3}", fork)) for fork in (True, True, False)]
+                await asyncio.sleep(0.002 * life)
+                worker.kill()
+                forks = [done.id for done in await soon(asyncio.gather(*asking)) if done.id != handle.id]
+            reruns = [event.data for event in await handle.history() if isinstance(event.data, WorkflowRerun)]
+            assert [rerun.generation for rerun in reruns] == list(range(1, life + 2))
+            assert len(set(forks)) == 2
+        async with worker_process(url) as worker:
+            assert await line(worker) == "ready"
+            async for info in gasoline.list():
+                assert await soon(gasoline.handle(info.id, notes).output()) == ["0", "1", "2", "3"]
+        assert len([info async for info in gasoline.list()]) == 5
 
 
 async def test_call_is_answered_by_the_client_itself_when_the_worker_is_gone_for_good(url: str) -> None:
