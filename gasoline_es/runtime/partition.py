@@ -8,14 +8,13 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import Envelope, read, read_fact
+from gasoline_es.core.codec import Envelope
 from gasoline_es.core.commands import (
     Command,
     Decidable,
@@ -45,10 +44,10 @@ from gasoline_es.log.port import (
     Outcome,
     Ownership,
     Position,
-    Record,
     Section,
 )
 from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.histories import fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.topics import Topics
 
@@ -123,12 +122,9 @@ class Partition:
         live = self.lives.get(workflow_id)
         if live is not None:
             return live
-        summary = self.views.summary(workflow_id)
-        if summary is None:
+        if self.views.summary(workflow_id) is None:
             return None
         state = fold(workflow_id, self._log, self._topics.events, self.index, self.views)
-        if summary.seq != state.summary.seq:
-            raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary}")
         live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
         return live
 
@@ -194,6 +190,7 @@ class Partition:
                 for other, data, time_us in zip(kept.lives, kept.facts, kept.times, strict=True):
                     if other is live:
                         state.apply(state.summary.seq + 1, time_us, data, state.summary.ray_id, self._worker)
+        state.know_as(live.state)
         live.state = state
 
     def recorded(self, attempt: Attempt) -> None:
@@ -219,6 +216,8 @@ class Partition:
         if found is not None:
             return Reply(found)
         live = self.load(command.workflow_id)
+        if isinstance(command, SendSignal) and live is not None and not live.state.every_signal_known:
+            recall(live.state, self._log, self._topics.events, self.index, self.views)
         events, reply = decide(live.state if live is not None else None, command, request_id)
         if live is None:
             if not events:
@@ -447,26 +446,6 @@ class Partition:
             created = format_time(summary.created_us)
             value = orjson.dumps({"name": summary.name, "tags": dict(data.tags), "created": created})
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
-
-
-def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:
-    """Read a workflow's events where the views say they are. Raises: LogError where the log does not hold them."""
-    records = _records(workflow_id, log, topic, partition, views)
-    return [read(record.key, record.value) for record in records if record.value is not None]
-
-
-def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
-    """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
-    state = WorkflowState(workflow_id)
-    for record in _records(workflow_id, log, topic, partition, views):
-        if record.value is not None:
-            _, seq, time_us, data, ray_id, worker = read_fact(record.key, record.value)
-            state.apply(seq, time_us, data, ray_id, worker)
-    return state
-
-
-def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:
-    return log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
 
 
 def require_fit(what: str, value: bytes) -> None:
