@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from pydantic import BaseModel
@@ -10,7 +11,10 @@ from pydantic import BaseModel
 from gasoline_es import ActivityContext, Break, Signal, WorkflowContext, activity, workflow
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import TellOutput
+from gasoline_es.core.ports import Located
+from gasoline_es.errors import LogError
 from gasoline_es.log.port import Record
+from projections.views import PartitionViews
 from tests.engine.harness import Process, ScriptedLog, World, soon, successes, types
 
 
@@ -156,3 +160,32 @@ async def test_an_output_that_comes_for_a_forgotten_iteration_is_not_recorded(wo
     await process.settle()
     told = [event.data for event in (await handle.history())[len(before) :]]
     assert [data.location for data in told if isinstance(data, ev.OutputReceived)] == [((1,), (9,), (7,))]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, located: Located) -> None:
+    def answer(_views: PartitionViews, _workflow_id: str) -> Located:
+        return located
+
+    monkeypatch.setattr(PartitionViews, "located", answer)
+
+
+async def test_an_event_that_is_missing_from_what_replay_needs_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §5: loading asserts that nothing is missing. What a loop has forgotten is accounted for, each event of it."""
+    process = await world.worker(listener)
+    handle = await process.gasoline.dispatch(listener, None)
+    await talk(process, handle.id, 0, 10)
+    views = await process.node.views(process.node.index_of(handle.id))
+    located = views.located(handle.id)
+    assert located.forgotten
+    lost = replace(located, seqs=located.seqs[:-1], offsets=located.offsets[:-1], places=located.places[:-1])
+    swapped = replace(located, offsets=[*located.offsets[:-1], located.offsets[-1] - 1])
+    for wrong, found in ((lost, "are accounted for"), (swapped, "is to be")):
+        stand_in(monkeypatch, wrong)
+        with pytest.raises(AssertionError, match=found):
+            await handle.get()
+    fewer = replace(located, forgotten=located.forgotten - 1)
+    stand_in(monkeypatch, fewer)
+    with pytest.raises(LogError, match="of workflow"):
+        await handle.history()
