@@ -41,7 +41,7 @@ class HistoryIndex:
         if type(events) is array:
             events.append(offset)
             events.append(place)
-            if type(data) in _LOOKED_AT:
+            if type(data) is not ev.ActivityCompleted and type(data) in _LOOKED_AT:
                 self._look(workflow_id, events, seq, time_us, data)
         elif events is None:
             self._events[workflow_id] = events = array("q", (offset, place))
@@ -81,7 +81,7 @@ class HistoryIndex:
         self, workflow_id: str, events: array[int], seq: int, time_us: int, first_loop: ev.LoopCommitted
     ) -> None:
         queued = self._queued.pop(workflow_id, {})
-        if first_loop.iteration or 2 * seq != len(events):
+        if first_loop.iteration or 2 * seq != len(events) or seq == 1:
             self.needs_all(workflow_id)
             return
         marks = list(zip(range(1, seq + 1), events[0::2], events[1::2], strict=True))

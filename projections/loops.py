@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from gasoline_es.core import events as ev
@@ -40,8 +40,13 @@ class _Loop:
         """The loops that stand in its iterations, but for those that stand in one another."""
 
     def add(self, iteration: int, mark: Mark) -> None:
-        self.events.extend((iteration, *mark))
-        self.highest = max(self.highest, iteration)
+        append = self.events.append  # extending an array by a tuple takes twice as long
+        append(iteration)
+        append(mark[0])
+        append(mark[1])
+        append(mark[2])
+        if iteration > self.highest:
+            self.highest = iteration
 
     def marks(self) -> Iterator[Mark]:
         yield self.commit
@@ -95,13 +100,14 @@ class LoopedEvents:
         "last",
     )
 
-    def __init__(self, marks: Iterable[Mark], queued: Mapping[str, tuple[Mark, int]]) -> None:
-        """``marks``: its events so far, in order; ``queued``: its signals that are not taken yet, with their times."""
+    def __init__(self, marks: Sequence[Mark], queued: Mapping[str, tuple[Mark, int]]) -> None:
+        """``marks``: its events so far, in order, one at least. ``queued``: its signals that are not taken yet, and when
+        they came."""
         self._rest = array("q")
         """Seq, offset and place of each event that stands in no loop, nor in any other of these fields."""
         self._forgotten = 0
-        self.count = 0
-        self.first = self.last = -1
+        self.count = len(marks)
+        self.first, self.last = marks[0][1], marks[-1][1]
         """The offsets of its first event and of its last."""
         self._loops: dict[Location, _Loop] = {}
         self._queued: dict[str, Mark] = {}
@@ -113,7 +119,6 @@ class LoopedEvents:
         """The same, if it was forgotten there."""
         waiting = {mark for mark, _ in queued.values()}
         for mark in marks:
-            self._note(mark)
             if mark not in waiting:
                 self._rest.extend(mark)
         for signal_id, (mark, time_us) in queued.items():
@@ -121,7 +126,8 @@ class LoopedEvents:
 
     def apply(self, mark: Mark, time_us: int, data: ev.EventData) -> None:
         """Note the next event. Raises: Odd."""
-        self._note(mark)
+        self.count += 1
+        self.last = mark[1]
         match data:
             case ev.ActivityCompleted():
                 loop = self._put(data.location, mark)
@@ -153,12 +159,6 @@ class LoopedEvents:
                     self._rest.extend(mark)
                 else:
                     self._put(location, mark)
-
-    def _note(self, mark: Mark) -> None:
-        if not self.count:
-            self.first = mark[1]
-        self.count += 1
-        self.last = mark[1]
 
     def _receive(self, signal_id: str, mark: Mark, time_us: int) -> None:
         self._queued[signal_id] = mark
