@@ -43,8 +43,9 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.runtime.calls import Calls
+from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, fold, history, too_large
+from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
 from gasoline_es.signals import Signal, signal_codec
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
@@ -358,7 +359,7 @@ class Client:
         index = self._index(workflow_id)
         await self._summary(index, workflow_id)
         views = await self._node.views(index)
-        return history(workflow_id, self._node.log, self._node.topics.events, index, views)
+        return await history(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     async def list(
         self,
@@ -531,11 +532,11 @@ class Client:
 
     async def _recorded_output(self, index: int, workflow_id: str) -> bytes | None:
         views = await self._node.views(index)
-        offsets, places = views.offsets(workflow_id)[-1:], views.places(workflow_id)[-1:]
+        located = views.located(workflow_id)
         # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
-        (last,) = self._node.log.read_at(self._node.topics.events, index, offsets, places)
-        if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
-            return data.output
+        for last in self._node.log.read_at(self._node.topics.events, index, located.offsets[-1:], located.places[-1:]):
+            if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
+                return data.output
         return (await self._state(index, workflow_id)).output
 
     @property

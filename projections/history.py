@@ -1,34 +1,120 @@
-"""History index: at which offsets of its partition's events a workflow's history lies, and where in the log (design §7).
+"""History index: where in its partition's events the history of each workflow lies that its replay needs (design §7).
 
-Sixteen bytes an event in memory; cold histories are read through it.
+Sixteen bytes an event in memory, and none for what a loop has forgotten; cold histories are read through it.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-_NONE = array("q")
+from gasoline_es.core import events as ev
+from gasoline_es.core.ports import Located, Received
+from projections.loops import LoopedEvents, Odd
+
+_LOOKED_AT: Final = frozenset({ev.SignalReceived, ev.SignalConsumed, ev.SignalDiscarded, ev.LoopCommitted})
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A workflow of which replay needs every event. There may be millions: they are looked for between two offsets."""
+
+    count: int
+    first: int
+    last: int
 
 
 class HistoryIndex:
-    """Offsets and places by workflow id, ascending, one of each for each event."""
+    """Offsets and places by workflow id: of every event, or, once a workflow has begun a loop, of those replay needs."""
 
     def __init__(self) -> None:
-        self._events: dict[str, array[int]] = {}
+        self._events: dict[str, array[int] | LoopedEvents | _Whole] = {}
+        self._queued: dict[str, dict[str, tuple[int, int]]] = {}
+        """Of workflows without loops, the signals that are not taken yet: seq and time."""
+        self._unforgetting: set[str] = set()
+        """Of those, the ones that must not forget anything when they begin a loop."""
 
-    def apply(self, workflow_id: str, offset: int, place: int) -> None:
+    def apply(self, workflow_id: str, seq: int, time_us: int, offset: int, place: int, data: ev.EventData) -> None:
         """Note the next event of a workflow. ``place``: where its record lies (``Record.place``)."""
         events = self._events.get(workflow_id)
+        if type(events) is array:
+            events.append(offset)
+            events.append(place)
+            if type(data) is not ev.ActivityCompleted and type(data) in _LOOKED_AT:
+                self._look(workflow_id, events, seq, time_us, data)
+        elif events is None:
+            self._events[workflow_id] = events = array("q", (offset, place))
+            self._look(workflow_id, events, seq, time_us, data)
+        elif isinstance(events, LoopedEvents):
+            try:
+                events.apply((seq, offset, place), time_us, data)
+            except Odd:
+                self.needs_all(workflow_id)
+        elif isinstance(events, _Whole):
+            events.count += 1
+            events.last = offset
+
+    def _look(self, workflow_id: str, events: array[int], seq: int, time_us: int, data: ev.EventData) -> None:
+        """Follow the signals of a workflow without loops; once it has one, what it forgets is looked after."""
+        if workflow_id in self._unforgetting:
+            return
+        match data:
+            case ev.SignalReceived():
+                queued = self._queued.setdefault(workflow_id, {})
+                if data.signal_id in queued:
+                    self.needs_all(workflow_id)  # it was queued so long that its id was not remembered any more
+                queued[data.signal_id] = (seq, time_us)
+            case ev.SignalConsumed() | ev.SignalDiscarded():
+                queued = self._queued.get(workflow_id, {})
+                for signal_id in data.signal_ids:
+                    if queued.pop(signal_id, None) is None:
+                        self.needs_all(workflow_id)
+                if not queued:
+                    self._queued.pop(workflow_id, None)
+            case ev.LoopCommitted():
+                self._begin(workflow_id, events, seq, time_us, data)
+            case _:
+                pass
+
+    def _begin(
+        self, workflow_id: str, events: array[int], seq: int, time_us: int, first_loop: ev.LoopCommitted
+    ) -> None:
+        queued = self._queued.pop(workflow_id, {})
+        if first_loop.iteration or 2 * seq != len(events) or seq == 1:
+            self.needs_all(workflow_id)
+            return
+        marks = list(zip(range(1, seq + 1), events[0::2], events[1::2], strict=True))
+        loop = marks.pop()
+        looped = LoopedEvents(marks, {name: (marks[number - 1], at_us) for name, (number, at_us) in queued.items()})
+        looped.apply(loop, time_us, first_loop)
+        self._events[workflow_id] = looped
+
+    def needs_all(self, workflow_id: str) -> None:
+        """Forget nothing more of a workflow: its replay needs the complete history from now on."""
+        events = self._events.get(workflow_id)
+        if isinstance(events, LoopedEvents):
+            self._events[workflow_id] = _Whole(events.count, events.first, events.last)
+        elif not isinstance(events, _Whole):
+            self._unforgetting.add(workflow_id)
+            self._queued.pop(workflow_id, None)
+
+    def located(self, workflow_id: str) -> Located:
+        """Return where those events of a workflow lie that its replay needs; none of one that is not known."""
+        events = self._events.get(workflow_id)
+        if isinstance(events, LoopedEvents):
+            return events.located()
+        if isinstance(events, _Whole):
+            return Located((), (), (), events.count, events.first, events.last, whole=True)
         if events is None:
-            events = self._events[workflow_id] = array("q")
-        events.append(offset)
-        events.append(place)
+            return Located((), (), ())
+        return Located(range(1, len(events) // 2 + 1), events[0::2], events[1::2], 0, events[0], events[-2])
 
-    def offsets(self, workflow_id: str) -> Sequence[int]:
-        """Return the offsets of a workflow's events; empty for one that is not known."""
-        return self._events.get(workflow_id, _NONE)[0::2]
-
-    def places(self, workflow_id: str) -> Sequence[int]:
-        """Return where the records of a workflow's events lie, one for each offset."""
-        return self._events.get(workflow_id, _NONE)[1::2]
+    def received(self, workflow_id: str) -> Received:
+        """Return where the signals lie whose ids a workflow remembers, among other events of it."""
+        events = self._events.get(workflow_id)
+        if isinstance(events, LoopedEvents):
+            return events.received()
+        located = self.located(workflow_id)
+        assert not located.whole, "who folds all of a workflow knows its signals"
+        return Received(located.offsets, located.places, None)

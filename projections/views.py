@@ -5,7 +5,7 @@ In memory until stores with checkpoints come; the log is read from its start by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import (
@@ -17,6 +17,7 @@ from gasoline_es.core.events import (
     WorkflowRerun,
     WorkflowTagsUpdated,
 )
+from gasoline_es.core.ports import Located, Received
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
@@ -51,16 +52,19 @@ class PartitionViews:
     ) -> None:
         """Fold the event at ``offset``, whose record lies at ``place``."""
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
-        self._history.apply(workflow_id, offset, place)
+        self._history.apply(workflow_id, seq, time_us, offset, place, data)
         self.next_offset = offset + 1
         if type(data) is ActivityCompleted and self._wake.runs(workflow_id):
             return  # most events: they change no queue, no tag and no wake-up
+        if summary.status == "unreadable":
+            self._history.needs_all(workflow_id)
         self._queues.apply(workflow_id, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, data.name, data.tags, offset)
         elif isinstance(data, WorkflowRerun):
-            self._tags.put(workflow_id, summary.name, data.tags, self._history.offsets(workflow_id)[0])
+            self._history.needs_all(workflow_id)  # what loops have forgotten may hold again
+            self._tags.put(workflow_id, summary.name, data.tags, self._history.located(workflow_id).first)
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, data.tags)
         elif isinstance(data, WorkflowCompleted | WorkflowCancelled):
@@ -79,13 +83,17 @@ class PartitionViews:
         """Yield all summaries in order of dispatch."""
         return iter(self._current)
 
-    def offsets(self, workflow_id: str) -> Sequence[int]:
-        """Return the offsets of a workflow's events, ascending."""
-        return self._history.offsets(workflow_id)
+    def located(self, workflow_id: str) -> Located:
+        """Return where those events of a workflow lie that its replay needs."""
+        return self._history.located(workflow_id)
 
-    def places(self, workflow_id: str) -> Sequence[int]:
-        """Return where the records of a workflow's events lie, one for each offset."""
-        return self._history.places(workflow_id)
+    def received(self, workflow_id: str) -> Received:
+        """Return where the signals lie whose ids a workflow remembers, among other events of it."""
+        return self._history.received(workflow_id)
+
+    def needs_all(self, workflow_id: str) -> None:
+        """Forget nothing more of a workflow: its replay needs the complete history from now on."""
+        self._history.needs_all(workflow_id)
 
     def running(self) -> list[str]:
         """Return the ids of the workflows that are to run now."""

@@ -152,9 +152,9 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
 
 
 def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
-    """The answer to the step that waits; if it was answered before, or nobody is there any more, there is nothing to do."""
+    """The answer to the step that waits; if it was answered before, or is over without, there is nothing to do."""
     at = parse_location(command.waiting_at)
-    if state is None or not state.summary.incomplete or not state.history.open_at(at):
+    if state is None or not state.summary.incomplete or not state.history.open_at(at) or state.history.forgets(at):
         return [], Reply(command.workflow_id)
     if command.generation != state.generation_at(at):
         return [], Reply(command.workflow_id)  # it started over since, and may do something else there

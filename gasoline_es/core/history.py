@@ -345,6 +345,14 @@ class History:
         index = bisect_left(entries, location, key=_location)
         return entries[index] if index < len(entries) and entries[index].location == location else None
 
+    def forgets(self, location: Location) -> bool:
+        """Whether the location stands in an iteration that a loop has forgotten."""
+        for depth in range(1, len(location) - 1):
+            entry = self.at(location[:depth])
+            if isinstance(entry, LoopEntry) and location[depth][0] <= entry.iteration:
+                return True
+        return False
+
     def open_at(self, location: Location) -> bool:
         """Whether what is to be recorded at the location is not recorded yet."""
         entry = self.at(location)

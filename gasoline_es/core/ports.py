@@ -3,10 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gasoline_es.core.events import EventData
 from gasoline_es.core.state import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where those events of a workflow lie that its replay needs, in order of their ``seqs``: ``offsets`` and ``places``.
+
+    ``forgotten``: so many more it has, which replay does not look at (semantics.md §4, loops). All of them lie between the
+    offsets ``first`` and ``last``. ``whole``: replay needs every one of them; none is listed, read from first to last.
+    """
+
+    seqs: Sequence[int]
+    offsets: Sequence[int]
+    places: Sequence[int]
+    forgotten: int = 0
+    first: int = 0
+    last: int = -1
+    whole: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many events the workflow has."""
+        return len(self.seqs) + self.forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Where the signals lie whose ids a workflow remembers, among other events of it (design §5, "Repeats").
+
+    ``forgotten_us``: the newest time of a signal that is not among them any more.
+    """
+
+    offsets: Sequence[int]
+    places: Sequence[int]
+    forgotten_us: int | None
 
 
 class Views(Protocol):
@@ -35,9 +70,12 @@ class Views(Protocol):
 
     def summaries(self) -> Iterator[Summary]: ...
 
-    def offsets(self, workflow_id: str, /) -> Sequence[int]: ...
+    def located(self, workflow_id: str, /) -> Located: ...
 
-    def places(self, workflow_id: str, /) -> Sequence[int]: ...
+    def received(self, workflow_id: str, /) -> Received: ...
+
+    def needs_all(self, workflow_id: str, /) -> None:
+        """Forget nothing more of a workflow: its replay needs the complete history from now on."""
 
     def running(self) -> list[str]: ...
 

@@ -5,7 +5,7 @@ One fold serves everybody: the engine that decides, the projections that answer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -148,6 +148,13 @@ class Summary:
             self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
         self.seq, self.updated_us, self.worker = seq, time_us, worker
 
+    def copy(self) -> Summary:
+        """Return another one that stands where this one does."""
+        copied = Summary(self.id)
+        for name in self.__slots__:
+            setattr(copied, name, getattr(self, name))
+        return copied
+
     def set_aside(self, why: str) -> None:
         """Its history makes no sense to this code: it is shown, never run, and its partition goes on."""
         self.status, self.waiting = "unreadable", None
@@ -161,6 +168,7 @@ class WorkflowState:
         "cancel_seq",
         "dispatched",
         "document",
+        "every_signal_known",
         "failures",
         "forgotten_us",
         "generations",
@@ -186,6 +194,8 @@ class WorkflowState:
         """Signals received and not yet consumed, oldest first."""
         self.known: dict[str, int] = {}
         """Ids of signals received → when: a repeat is answered with its id and changes nothing."""
+        self.every_signal_known = True
+        """Whether ``known`` holds every id that is to be remembered, see :func:`refold` and :meth:`recall`."""
         self.forgotten_us: int | None = None
         """The newest time of a signal id no longer remembered, if any was dropped."""
         self.cancel_seq: int | None = None
@@ -217,6 +227,20 @@ class WorkflowState:
                 self.news.append(data.location)
         except (AssertionError, KeyError) as error:
             self.summary.set_aside(f"event {seq} of type {data.TYPE} does not fit what is recorded before it: {error}")
+
+    def recall(self, signals: Iterable[tuple[str, int]], forgotten_us: int | None) -> None:
+        """Remember the ids of these signals, received so far, oldest first, and no others."""
+        self.known, self.forgotten_us, self.every_signal_known = {}, forgotten_us, True
+        for signal_id, time_us in signals:
+            self._remember(signal_id, time_us)
+
+    def know_as(self, other: WorkflowState) -> None:
+        """Remember those ids of signals that another state of this workflow does."""
+        self.known, self.forgotten_us, self.every_signal_known = (
+            other.known,
+            other.forgotten_us,
+            other.every_signal_known,
+        )
 
     def takes_outcome(self, location: Location) -> bool:
         """Whether the outcome of an attempt there may be recorded: not once a cancel was thrown there, or it is all over."""
@@ -346,6 +370,8 @@ class WorkflowState:
         self.failures = ()
         for location in data.locations:
             entry = self.history.at(location)
+            if entry is None:
+                continue  # it stood in an iteration that was forgotten since, and is not loaded
             assert isinstance(entry, ActivityEntry), f"no activity at {location}"
             self.history.add(PlacedEntry(location, entry.version, seq, time_us, entry.kind, entry.name))
             for depth in range(1, len(location)):
@@ -359,7 +385,6 @@ class WorkflowState:
             entry = LoopEntry(data.location, data.version, seq, time_us, data.iteration, data.state, data.output)
             entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
             self.history.add(entry)
-            return
         assert isinstance(entry, LoopEntry), f"no loop at {data.location}"
         entry.seq, entry.time_us = seq, time_us
         entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
@@ -388,6 +413,24 @@ class WorkflowState:
                 return
             del self.known[oldest]
             self.forgotten_us = when if self.forgotten_us is None else max(self.forgotten_us, when)
+
+
+def refold(summary: Summary, facts: Iterable[tuple[int, int, ev.EventData]]) -> WorkflowState:
+    """Fold those facts of a workflow that its replay needs: the same comes of them as of its complete history.
+
+    ``summary`` is of the complete history, ``facts`` are seq, time and fact, in order of seq. What a loop has forgotten
+    need not be among them (semantics.md §4), nor what concerns nothing but the summary. The ids of signals whose listens
+    are forgotten are not known then: see :meth:`WorkflowState.recall`.
+    """
+    state = WorkflowState(summary.id)
+    for seq, time_us, data in facts:
+        state.summary.seq = seq - 1
+        state.apply(seq, time_us, data, summary.ray_id, summary.worker)
+    found, state.summary = state.summary, summary.copy()
+    if found.status == "unreadable":
+        state.summary.status, state.summary.waiting, state.summary.error = found.status, None, found.error
+    state.every_signal_known = False
+    return state
 
 
 def _output_entry(data: ev.OutputReceived, seq: int, time_us: int) -> OutputEntry:

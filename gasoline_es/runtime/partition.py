@@ -8,14 +8,14 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import Envelope, read, read_fact
+from gasoline_es.core.codec import Envelope
 from gasoline_es.core.commands import (
     Asked,
     Cancel,
@@ -36,7 +36,6 @@ from gasoline_es.core.commands import (
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
-from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.ports import Views
@@ -51,10 +50,10 @@ from gasoline_es.log.port import (
     Owner,
     Ownership,
     Position,
-    Record,
     Section,
 )
 from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.starting_over import start_over
 from gasoline_es.runtime.topics import Topics
@@ -143,12 +142,9 @@ class Partition:
         live = self.lives.get(workflow_id)
         if live is not None:
             return live
-        summary = self.views.summary(workflow_id)
-        if summary is None:
+        if self.views.summary(workflow_id) is None:
             return None
         state = fold(workflow_id, self._log, self._topics.events, self.index, self.views)
-        if summary.seq != state.summary.seq:
-            raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary}")
         live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
         return live
 
@@ -221,12 +217,13 @@ class Partition:
                 for other, data, time_us in zip(kept.lives, kept.facts, kept.times, strict=True):
                     if other is live:
                         state.apply(state.summary.seq + 1, time_us, data, state.summary.ray_id, self._worker)
+        state.know_as(live.state)
         live.state = state
 
     def facts(self, live: Live) -> list[ev.Fact]:
         """Read all events of a workflow, with those that are not durable yet. Raises: LogError."""
         summary = live.state.summary
-        facts = list(_facts(live.id, self._log, self._topics.events, self.index, self.views))
+        facts = list(facts_of(live.id, self._log, self._topics.events, self.index, self.views))
         for batch in (self._in_flight, self._open):
             if batch is not None:
                 for other, data, time_us in zip(batch.lives, batch.facts, batch.times, strict=True):
@@ -276,6 +273,8 @@ class Partition:
         if found is not None:
             return Reply(found)
         live = self.load(command.workflow_id)
+        if isinstance(command, SendSignal) and live is not None and not live.state.every_signal_known:
+            recall(live.state, self._log, self._topics.events, self.index, self.views)
         events, reply = decide(live.state if live is not None else None, command, request_id)
         if live is None:
             if not events:
@@ -551,27 +550,6 @@ def _in_flight(views: Views, now_us: int) -> Iterator[str]:
             summary = views.summary(workflow_id)
             if summary is not None and summary.waiting is not None and summary.waiting.retry:
                 yield workflow_id
-
-
-def history(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> list[ev.Event]:
-    """Read a workflow's events where the views say they are. Raises: LogError where the log does not hold them."""
-    records = _records(workflow_id, log, topic, partition, views)
-    return [read(record.key, record.value) for record in records if record.value is not None]
-
-
-def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
-    """Read a workflow's history and fold it. Raises: LogError where the log does not hold it."""
-    return fold_facts(workflow_id, lambda: _facts(workflow_id, log, topic, partition, views))
-
-
-def _facts(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterator[ev.Fact]:
-    for record in _records(workflow_id, log, topic, partition, views):
-        if record.value is not None:
-            yield read_fact(record.key, record.value)
-
-
-def _records(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> Iterable[Record]:
-    return log.read_at(topic, partition, views.offsets(workflow_id), views.places(workflow_id))
 
 
 def require_fit(what: str, value: bytes) -> None:

@@ -302,7 +302,10 @@ class Outside:
     evictions: Iterator[bool] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
-        self.world = World(self._body, self._maybe_crash)
+        self.world = self._make_world()
+
+    def _make_world(self) -> World:
+        return World(self._body, self._maybe_crash)
 
     async def _body(self, ctx: WorkflowContext) -> list[Any]:
         cancel = self.program.cancel
@@ -343,7 +346,7 @@ class Outside:
             world.drive()
             return
         for number, (second, kind) in enumerate(self.program.signals):
-            if START_US + second * SECOND_US <= world.now_us and f"s{number}" not in world.state.known:
+            if START_US + second * SECOND_US <= world.now_us and f"s{number}" not in self._received:
                 world.signal(kind, BODIES[kind], f"s{number}")
                 return
         running = [wait for wait in world.waits if isinstance(wait, WaitActivity) and self._runs(wait)]
@@ -359,6 +362,10 @@ class Outside:
             self._pass_time()
         else:
             world.drive()
+
+    @property
+    def _received(self) -> set[str]:
+        return {data.signal_id for data in self.world.events if isinstance(data, ev.SignalReceived)}
 
     def _runs(self, wait: WaitActivity) -> bool:
         return wait.not_before_us is None or wait.not_before_us <= self.world.now_us
@@ -402,7 +409,7 @@ class Outside:
             return
         listen = next(wait for wait in world.waits if isinstance(wait, WaitListen))
         kind = min(listen.step.decoders)
-        world.signal(kind, BODIES[kind], f"last {len(world.state.known)}")
+        world.signal(kind, BODIES[kind], f"last {len(self._received)}")
 
 
 def _renumbered(data: ev.LoopCommitted, seqs: list[int]) -> ev.LoopCommitted:
