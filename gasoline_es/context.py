@@ -52,7 +52,8 @@ class _Elsewhere:
     def __get__(self, context: WorkflowContext | None, owner: type) -> Self:
         if context is None:
             return self
-        raise context._refused(DefinitionError(f"a workflow's body has no `ctx.{self._name}`: {self._fix}."))
+        error = DefinitionError(f"a workflow's body has no `ctx.{self._name}`: {self._fix}.")
+        raise context._refused(error)  # pyright: ignore[reportPrivateUsage] -- a part of the context's class
 
 
 class WorkflowContext(Sending):
