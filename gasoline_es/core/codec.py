@@ -486,7 +486,8 @@ def _sliced(raw: bytes) -> _Decoded | None:
     workflow_id, seq, cloud_type, second, fraction, rest, location, call, started, started_fraction = line.groups()
     try:
         origin = _origins[workflow_id, rest]
-        time_us = _seconds[second] + int(fraction)
+        second_us = _seconds[second]
+        time_us = second_us + int(fraction)
         if cloud_type != _ACTIVITY_COMPLETED or location is None or raw[-2] != _CLOSED:
             data = _read_data(cloud_type.decode(), from_json(raw[line.end(6) + len(_DATA) : -1]))
             return origin, int(seq), time_us, data
@@ -503,7 +504,7 @@ def _sliced(raw: bytes) -> _Decoded | None:
         from_json(input)
         from_json(output)
         version, name, attempt = _calls[call]
-        started_us = _seconds[started] + int(started_fraction)
+        started_us = (second_us if started == second else _seconds[started]) + int(started_fraction)
         completed = ev.ActivityCompleted(_locations[location], version, name, attempt, started_us, input, output, state)
         return origin, int(seq), time_us, completed
     except ValueError:
