@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from uuid import UUID
 
 from gasoline_es.core.durations import deadline_us, duration_us
@@ -52,16 +52,26 @@ _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output"
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
 
 _IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
-_ELSEWHERE: Final = {
-    "state": "only activities read and change the state; return from the activity what the body needs",
-    "message": _IN_AN_ACTIVITY,
-}
-"""What people look for on the context of a body, and what to write instead."""
-
 INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
 """An activity's input may be so long: the rest of the record's limit is for what says how the attempt ended."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Elsewhere:
+    """A name that people look for on the context of a body: it says what to write instead."""
+
+    def __init__(self, fix: str) -> None:
+        self._fix = fix
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, context: WorkflowContext | None, owner: type) -> Self:
+        if context is None:
+            return self
+        error = DefinitionError(f"a workflow's body has no `ctx.{self._name}`: {self._fix}.")
+        raise context._refused(error)  # pyright: ignore[reportPrivateUsage] -- a part of the context's class
 
 
 class WorkflowContext(Sending):
@@ -133,16 +143,16 @@ class WorkflowContext(Sending):
         """
         if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._refused(_no_activity(definition))
-        encoded = definition.input_codec.encode(input, definition.parameter)
+        plan = definition.plan
+        encoded = plan.encode(input, plan.parameter)
         if len(encoded) > INPUT_BYTES_MAX:
             raise _input_too_large(definition, len(encoded))
-        plan = definition.plan
         if max_attempts is not None or timeout is not None:
             plan = _overridden(plan, max_attempts, timeout)
         frame = frame_at(1)
-        step = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded, ephemeral)
+        step: Any = ActivityStep(self._version, "activity", frame.f_code, frame.f_lasti, plan, encoded, ephemeral)
         self._run.made(step)
-        return cast("Step[Any]", step)
+        return step  # type: ignore[no-any-return]  # a cast is a call, and this is made for every step
 
     def sleep(self, seconds: Seconds, /) -> Step[None]:
         """Sleep for a time (seconds or a timedelta), however often the process dies meanwhile.
@@ -248,12 +258,12 @@ class WorkflowContext(Sending):
             )
 
     if not TYPE_CHECKING:
+        # Not in a `__getattr__`, with which every look-up on a context takes twice as long.
+        state = _Elsewhere("only activities read and change the state; return from the activity what the body needs")
+        message = _Elsewhere(_IN_AN_ACTIVITY)
 
-        def __getattr__(self, name: str) -> Any:
-            fix = _ELSEWHERE.get(name)
-            if fix is None:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            raise self._refused(DefinitionError(f"a workflow's body has no `ctx.{name}`: {fix}."))
+        def __dir__(self) -> list[str]:
+            return [name for name in super().__dir__() if name not in ("state", "message")]
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"

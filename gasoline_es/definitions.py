@@ -164,6 +164,8 @@ class Activity(Definition[I, O]):
             self.plan = ActivityPlan(
                 self.name,
                 self,
+                self.input_codec.encode,
+                self.parameter,
                 self.output_codec.decode,
                 self.max_attempts,
                 self.timeout_us,

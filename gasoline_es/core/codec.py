@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import orjson
 from pydantic_core import from_json, to_json
@@ -489,17 +489,8 @@ _READERS: dict[str, Callable[[Data], ev.EventData]] = {
 }
 
 
-class _Origin(NamedTuple):
-    """The part of the envelope that is the same for every event of one workflow under one epoch."""
-
-    workflow_id: str
-    workflow: str
-    ray_id: str
-    partition: int
-    epoch: int
-    worker: str
-
-
+_Origin = tuple[str, str, str, int, int, str]
+"""What is the same for every event of one workflow under one epoch: its id, its name, ray id, partition, epoch, worker."""
 _Decoded = tuple[_Origin, int, int, ev.EventData]
 
 
@@ -538,7 +529,7 @@ def _named(key: str, raw: bytes) -> _Decoded:
         if not workflow_id or not seq.isdecimal():
             raise
         unreadable = ev.Unreadable("?", f"it is no event: {error}")
-        return _Origin(workflow_id, "", "", 0, 0, ""), int(seq), 0, unreadable
+        return (workflow_id, "", "", 0, 0, ""), int(seq), 0, unreadable
 
 
 def _parsed(raw: bytes) -> _Decoded:
@@ -552,7 +543,7 @@ def _parsed(raw: bytes) -> _Decoded:
 
 
 def _origin_of(workflow_id: str, cloud: Data) -> _Origin:
-    return _Origin(workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"])
+    return workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"]
 
 
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:
@@ -576,18 +567,20 @@ def _read_data(cloud_type: str, data: Data) -> ev.EventData:
 # the line can be read in one way only, which is the parser's. Where a piece is not, the parser reads the line. (By itself
 # a payload may be nested two levels deeper than the parser allows within a line; none is written that deep.)
 
-_TIME: Final = rb'([^"]{19})\.([0-9]{6})Z'
-_INT: Final = rb"[0-9]+"
-_TEXT: Final = rb'"[^"]*"'
+# The quantifiers are possessive (`*+`): what ends at a quote is never to be tried shorter, and to prepare for that takes time.
+
+_TIME: Final = rb'([^"]{19}+)\.([0-9]{6}+)Z'
+_INT: Final = rb"[0-9]++"
+_TEXT: Final = rb'"[^"]*+"'
 _DATA: Final = b',"data":'
 _CLOSED: Final = ord("}")
 _ACTIVITY_COMPLETED: Final = b"gasoline.activity.completed.v1"
 
 _LINE: Final = re.compile(
-    rb'\{"specversion":"1\.0","id":"([^"]*)/([1-9][0-9]{0,17})","source":"/gasoline/[a-z0-9-]*",'
-    rb'"type":"([a-z0-9.]*)","subject":"\1","time":"%b","datacontenttype":"application/json","seq":\2,'
+    rb'\{"specversion":"1\.0","id":"([^"]{36}+)/([1-9][0-9]{0,17}+)","source":"/gasoline/[a-z0-9-]*+",'
+    rb'"type":"([a-z0-9.]*+)","subject":"\1","time":"%b","datacontenttype":"application/json","seq":\2,'
     rb'("partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b),"data":'
-    rb'(?:\{"location":"([^"]*)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":)?'
+    rb'(?:\{"location":"([^"]*+)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":)?+'
     % (_TIME, _INT, _INT, _TEXT, _TEXT, _TEXT, _INT, _TEXT, _INT, _TIME)
 )
 
@@ -600,7 +593,8 @@ def _sliced(raw: bytes) -> _Decoded | None:
     workflow_id, seq, cloud_type, second, fraction, rest, location, call, started, started_fraction = line.groups()
     try:
         origin = _origins[workflow_id, rest]
-        time_us = _seconds[second] + int(fraction)
+        second_us = _seconds[second]
+        time_us = second_us + int(fraction)
         if cloud_type != _ACTIVITY_COMPLETED or location is None or raw[-2] != _CLOSED:
             data = _read_data(cloud_type.decode(), from_json(raw[line.end(6) + len(_DATA) : -1]))
             return origin, int(seq), time_us, data
@@ -617,7 +611,7 @@ def _sliced(raw: bytes) -> _Decoded | None:
         from_json(input)
         from_json(output)
         version, name, attempt = _calls[call]
-        started_us = _seconds[started] + int(started_fraction)
+        started_us = (second_us if started == second else _seconds[started]) + int(started_fraction)
         completed = ev.ActivityCompleted(_locations[location], version, name, attempt, started_us, input, output, state)
         return origin, int(seq), time_us, completed
     except ValueError:

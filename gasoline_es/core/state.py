@@ -268,21 +268,19 @@ class WorkflowState:
         return self.summary.id if first is None or first.seed is None else first.seed
 
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
+        if isinstance(data, ev.ActivityCompleted):  # what nearly every event is
+            at = data.location
+            branch = self.history.branch(at[:-1])
+            if not branch or branch[-1].location < at:  # as every first attempt of a live run is
+                branch.append(ActivityEntry(at, data.version, seq, time_us, data.name, data.started_us, data.output))
+            else:
+                self._activity(data, seq, time_us).output = data.output
+            if data.state is not None:
+                self.document = data.state
+            if self.starts:
+                self.starts.pop(at, None)
+            return
         match data:
-            case ev.ActivityCompleted():
-                branch = self.history.branch(data.location[:-1])
-                if not branch or branch[-1].location < data.location:  # as every first attempt of a live run is
-                    branch.append(
-                        ActivityEntry(
-                            data.location, data.version, seq, time_us, data.name, data.started_us, data.output
-                        )
-                    )
-                else:
-                    self._activity(data, seq, time_us).output = data.output
-                if data.state is not None:
-                    self.document = data.state
-                if self.starts:
-                    self.starts.pop(data.location, None)
             case ev.SignalReceived():
                 self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)
                 self._remember(data.signal_id, time_us)

@@ -60,11 +60,14 @@ class Step:
 class ActivityPlan:
     """How an activity is to be run: made once for each definition, or for a call that overrides its settings.
 
-    ``definition`` is the ``Activity`` object; the core only passes it through to the runtime.
+    ``definition`` is the ``Activity`` object; the core only passes it through to the runtime. ``encode`` writes an input,
+    which the function calls ``parameter``; ``decode`` reads an output.
     """
 
     name: str
     definition: Any
+    encode: Callable[[Any, str], bytes]
+    parameter: str
     decode: Callable[[bytes], Any]
     max_attempts: int
     timeout_us: int

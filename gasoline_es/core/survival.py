@@ -18,7 +18,6 @@ from pydantic_core import TzInfo
 Survives = Callable[[Any], bool]
 """Tells whether a value survives. False means only that it has to be tried."""
 
-_INT64_MAX = 1 << 63
 _Schema = dict[str, Any]
 
 
@@ -57,12 +56,12 @@ def _model(node: _Schema) -> Survives | None:
     )
     if not plain:
         return None
-    tests: list[tuple[str, Survives]] = []
+    tests: list[tuple[str, type | None, Survives]] = []
     for name, field in fields["fields"].items():
         test = _field(field)
         if test is None:
             return None
-        tests.append((name, test))
+        tests.append((name, _EXACT.get(test), test))
     count = len(tests)
 
     def survives(value: Any) -> bool:
@@ -72,8 +71,8 @@ def _model(node: _Schema) -> Survives | None:
         if len(held) != count:
             return False
         try:
-            for name, test in tests:
-                if not test(held[name]):
+            for name, kind, test in tests:
+                if kind is not type(held[name]) and (kind is not None or not test(held[name])):
                     return False
         except KeyError:
             return False
@@ -123,9 +122,12 @@ def _field(field: _Schema) -> Survives | None:
 
 
 _SCALARS: dict[str, Survives] = {
-    "int": lambda value: type(value) is int and -_INT64_MAX < value < _INT64_MAX,
+    "int": lambda value: type(value) is int and value.bit_length() < 64,
     "str": lambda value: type(value) is str,
     "bool": lambda value: type(value) is bool,
     "float": lambda value: type(value) is float and math.isfinite(value),
     "none": lambda value: value is None,
 }
+
+_EXACT: dict[Survives, type] = {_SCALARS["str"]: str, _SCALARS["bool"]: bool, _SCALARS["none"]: type(None)}
+"""Where having the type is all that is tested, the call of the test is spared."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gasoline_es.errors import GasolineError, LogError, LogFailed
@@ -124,7 +123,7 @@ class Appender:
                 _log.exception("the log broke")
             outcomes = [LogFailed(f"the append failed: {error!r}")] * len(taken)
         broken: Exception | None = None
-        with _collection_held():
+        with CollectionHeld():
             for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
                 try:
                     source.settled(batch, outcome)
@@ -142,19 +141,34 @@ class Appender:
                 break
 
 
-@contextmanager
-def _collection_held() -> Generator[None]:
-    """Hold Python's cyclic garbage collector while a group is settled: once for all instead of once for 700 objects.
+class CollectionHeld:
+    """Holds Python's cyclic garbage collector while a group is settled, until the activities it starts have had a turn.
 
-    A large group makes ten thousand objects in a few milliseconds, nearly all of which live on (they wait for
-    activities). The collector would go through them a dozen times, and count each time towards going through
-    everything there is.
+    A large group makes ten thousand objects in a few milliseconds, nearly all of which live on while they wait for
+    activities. The collector would go through them a dozen times, and count each time towards going through everything
+    there is. Once activities that end at once have ended, most of those objects are gone without it.
     """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+
+    __slots__ = ("_holds",)
+
+    def __init__(self) -> None:
+        self._holds = False
+
+    def __enter__(self) -> None:
+        self._holds = gc.isenabled()
+        if self._holds:
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._holds:
+            # Behind what the group has started, which the loop runs in order.
+            asyncio.get_running_loop().call_soon(self.release)
+
+    def release(self) -> None:
+        """Let the collector go on."""
+        if self._holds:
+            self._holds = False
+            gc.enable()
+
+    def __del__(self) -> None:
+        self.release()  # a loop that is closed drops what it was to call
