@@ -6,7 +6,7 @@ import pytest
 
 from gasoline_es.core import events as ev
 from gasoline_es.core import state as state_module
-from gasoline_es.core.state import Summary, WorkflowState
+from gasoline_es.core.state import Started, Summary, WorkflowState
 
 AT = ((1,),)
 NEXT = ((2,),)
@@ -179,10 +179,10 @@ def test_memory_is_ten_thousand_signals_or_a_day() -> None:
 def test_starts_are_counted_until_the_attempt_ends() -> None:
     """design §5: only those started and unfinished count."""
     started = ev.ActivityStarted(AT, 1, "charge", 1)
-    assert fold(DISPATCHED, started, started).starts == {AT: ("charge", 2, 3_000)}
+    assert fold(DISPATCHED, started, started).starts == {AT: Started("charge", 2, 3_000)}
     assert fold(DISPATCHED, started, DONE).starts == {}
-    assert fold(DISPATCHED, started, TRIED, started).starts == {AT: ("charge", 1, 4_000)}
-    assert fold(DISPATCHED, started, DONE_WITH_STATE).starts == {AT: ("charge", 1, 2_000)}
+    assert fold(DISPATCHED, started, TRIED, started).starts == {AT: Started("charge", 1, 4_000)}
+    assert fold(DISPATCHED, started, DONE_WITH_STATE).starts == {AT: Started("charge", 1, 2_000)}
 
 
 def test_start_after_a_suspension_for_a_retry_makes_it_run() -> None:

@@ -360,7 +360,10 @@ async def test_kill_at_every_append_of_a_cancel_gives_the_same_end(fate: Fate) -
         with pytest.raises(WorkflowCancelled):
             await soon(handle.output())
         history = await handle.history()
-        assert types(history)[1:] == [
+        recorded = [
+            kind for kind in types(history)[1:] if kind != "activity.started"
+        ]  # what died is restarted with care
+        assert recorded == [
             "workflow.cancel_requested",
             "step.interrupted",
             "activity.completed",
