@@ -227,6 +227,14 @@ class Log(ABC):
     def end(self, topic: str, partition: int) -> Offset:
         """Return the offset after the last counted record of a single-writer topic (0 when empty)."""
 
+    def undecided(self, topic: str, partition: int) -> bool:
+        """Whether somebody takes the partition over, and has yet to say how much of its last owner's records counts.
+
+        As of the last :meth:`end` of the topic's partition. While it is so, that may be short of what was acknowledged,
+        if this handle has not counted it before. It does not last: the taker begins, or dies, or is taken for dead.
+        """
+        return False
+
     @abstractmethod
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""

@@ -20,7 +20,7 @@ from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, Workfl
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -39,6 +39,10 @@ ROLL_BACK_WAIT_S = 0.5
 
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
+
+TAKING_LIMIT_S = 20.0
+"""A process that takes a partition over and freezes in the middle of it is taken for dead before this time is over."""
+LOOK_AT_TAKER_S = 0.005
 
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
@@ -229,14 +233,33 @@ class Node:
     async def views(self, index: int) -> Views:
         """Return a partition's views as of now: those of an owned one are, others are read up to the log's end.
 
-        Raises: LogCorrupt: damage may have cost the partition events. :meth:`readable` has what came before it.
+        Raises: LogCorrupt: damage may have cost the partition events. :meth:`readable` has what came before it. NoOwner:
+            whoever takes the partition over does not come to it.
         """
         if index not in self.partitions:
             async with self._locks[index]:
                 if index not in self.partitions:
-                    end = self.log.end(self.topics.events, index)
+                    end = await self._decided_end(index)
                     await self._fold(index, end if self.log.damage is None else None)
         return self._views[index]
+
+    async def _decided_end(self, index: int) -> int:
+        """Return where a partition's events end. Waits for whoever is about to take it over: that moment tells.
+
+        Without that, what was acknowledged long ago could seem not to be there.
+        """
+        until = self.clock.monotonic() + TAKING_LIMIT_S
+        end = self.log.end(self.topics.events, index)
+        while self.log.undecided(self.topics.events, index) and self.log.damage is None:
+            if self.clock.monotonic() > until:
+                raise NoOwner(
+                    f"partition {index} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
+                    f"then it is not known what counts there. Try again",
+                    command_id="",
+                )
+            await asyncio.sleep(LOOK_AT_TAKER_S)
+            end = self.log.end(self.topics.events, index)
+        return end
 
     async def look_up(self, workflow_id: str) -> Summary | None:
         """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from gasoline_es.errors import LogError, LogFailed, NoSpace
+from gasoline_es import Gasoline
+from gasoline_es.errors import LogError, LogFailed, NoOwner, NoSpace
+from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Ownership
+from gasoline_es.runtime import node as node_module
 from tests.engine.harness import PATIENCE_S, Process, World, rehandle, soon
-from tests.engine.workflows import Note, echo, one_note
+from tests.engine.workflows import Note, echo, nap, one_note
+
+# A process in the middle of a take-over is made by hand.
+# pyright: reportPrivateUsage=false
 
 PARTITIONS = 4
 
@@ -191,3 +198,46 @@ async def test_process_that_yielded_a_partition_leaves_it_to_the_worker_for_a_wh
     assert await soon(handle.output()) == "meanwhile"
     assert set(worker.node.partitions) == {0}
     assert not client.node.partitions
+
+
+async def ids(gasoline: Gasoline) -> list[str]:
+    return [info.id async for info in gasoline.list()]
+
+
+async def test_client_that_comes_in_the_middle_of_a_take_over_waits_for_its_begin(tmp_path: Path) -> None:
+    """filelog.md §4: until a taker has begun it is not known what counts, so what was acknowledged must not seem to be lost."""
+    url = f"file:{tmp_path}"
+    async with Gasoline.open(url) as first:
+        handle = await first.dispatch(nap, 3600.0)
+        index = first._node.index_of(handle.id)
+    taker = await open_file_log(str(tmp_path), namespace="default")
+    assert taker._incarnation is not None
+    assert taker._partitions.claim(index, taker._incarnation, None) is not None  # and it has not begun yet
+    async with Gasoline.open(url) as second:
+        asking = asyncio.ensure_future(second.get(handle.id))
+        listing = asyncio.ensure_future(ids(second))
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+        assert not listing.done()
+        await taker.acquire(index)
+        assert (await soon(asking)).status == "running"
+        assert await soon(listing) == [handle.id]
+    await taker.close()
+
+
+async def test_client_is_told_when_a_take_over_does_not_come_to_its_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """filelog.md §4; design §5: an error that says to try again, and not that there is no such workflow."""
+    monkeypatch.setattr(node_module, "TAKING_LIMIT_S", 0.02)
+    url = f"file:{tmp_path}"
+    async with Gasoline.open(url) as first:
+        handle = await first.dispatch(nap, 3600.0)
+        index = first._node.index_of(handle.id)
+    taker = await open_file_log(str(tmp_path), namespace="default")
+    assert taker._incarnation is not None
+    taker._partitions.claim(index, taker._incarnation, None)
+    async with Gasoline.open(url) as second:
+        with pytest.raises(NoOwner, match="is being taken over"):
+            await second.get(handle.id)
+    await taker.close()

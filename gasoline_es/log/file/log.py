@@ -385,6 +385,10 @@ class FileLog(Log):
         self._readable()
         return self._reader.end(topic, partition)
 
+    def undecided(self, topic: str, partition: int) -> bool:
+        """Whether a taker has yet to begin (see the port)."""
+        return self._reader.undecided(topic, partition)
+
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()

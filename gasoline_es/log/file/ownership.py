@@ -92,6 +92,10 @@ class Ownership:
             view.broken = fault or self._broken(view, namespace, partition)
         return view
 
+    def seen(self, namespace: str, partition: int) -> View:
+        """Return what counted when it was last looked at."""
+        return self._views.get((namespace, partition)) or View()
+
     def _update(self, view: View, namespace: str, partition: int, top: int) -> None:
         counted = self._settled(namespace, partition, top)
         view.undecided = counted is None

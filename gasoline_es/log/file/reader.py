@@ -38,6 +38,11 @@ class Reader:
             self._catalog.refresh()
             return Offset(self._ownership.view(_namespace(topic), partition).ends.get(topic, 0))
 
+    def undecided(self, topic: str, partition: int) -> bool:
+        """Return whether a taker has yet to say where the epoch below it ended, as of the last look."""
+        with self._lock:
+            return self._ownership.seen(_namespace(topic), partition).undecided
+
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Return an iterator over the counted records with ``start <= offset < stop``, as of this call."""
         with self._lock:
