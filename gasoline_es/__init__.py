@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gasoline_es.activity_context import ActivityContext
-    from gasoline_es.client import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.context import WorkflowContext
     from gasoline_es.core.events import Event
     from gasoline_es.core.retry import Backoff
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         WorkflowFailed,
         WorkflowNotFound,
     )
+    from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
@@ -79,15 +79,15 @@ _MODULES = {
     "Prune": "definitions",
     "RerunInfo": "core.starting_over",
     "Signal": "signals",
-    "SignalTo": "client",
+    "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
     "WorkflowContext": "context",
     "WorkflowFailed": "errors",
-    "WorkflowHandle": "client",
-    "WorkflowInfo": "client",
+    "WorkflowHandle": "handles",
+    "WorkflowInfo": "handles",
     "WorkflowNotFound": "errors",
     "activity": "definitions",
     "workflow": "definitions",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar, get_args, overload
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Wake
 from gasoline_es.core.decide import not_found, was_cancelled
 from gasoline_es.core.durations import duration_us, to_datetime
-from gasoline_es.core.events import ErrorInfo, Event, WorkflowCompleted
+from gasoline_es.core.events import Event, WorkflowCompleted
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import (
     check_caller_id,
@@ -41,6 +40,7 @@ from gasoline_es.errors import (
     WorkflowFailed,
     WorkflowNotFound,
 )
+from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
@@ -54,104 +54,6 @@ AnyWorkflow = Workflow[Any, Any]
 
 _STATUSES: tuple[str, ...] = get_args(Status)
 _NOBODY = "00000000-0000-7000-8000-000000000000"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkflowInfo:
-    """Where a workflow stands. Payloads are plain JSON values; ``handle.output()`` gives the declared type.
-
-    From ``list`` the payloads (``input``, ``output``, ``state``) are None unless asked for. ``waiting_for`` and
-    ``waiting_until`` are set while it sleeps. Times are aware datetimes in UTC.
-    """
-
-    id: str
-    name: str
-    status: Status
-    tags: dict[str, str]
-    input: Any
-    output: Any
-    state: Any
-    error: ErrorInfo | None
-    created: datetime
-    completed: datetime | None
-    ray_id: str
-    waiting_for: str | None
-    waiting_until: datetime | None
-    queued: dict[str, str]
-    partition: int
-    worker: str
-    events: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignalTo:
-    """A signal and where it goes, for ``signal_many``. ``id``: the caller's own, so that a repeat is recognised."""
-
-    signal: Signal
-    to: str
-    id: str | None = None
-
-
-class WorkflowHandle(Generic[O]):
-    """A workflow by id, with the type of its output. Making one asks nothing: WorkflowNotFound comes at first use."""
-
-    __slots__ = ("_client", "_definition", "id")
-
-    def __init__(self, client: Client, workflow_id: str, definition: Workflow[Any, O]) -> None:
-        self.id = workflow_id
-        self._client = client
-        self._definition = definition
-
-    def __repr__(self) -> str:
-        return f"<workflow {self._definition.name} {self.id}>"
-
-    async def output(self, timeout: float | timedelta | None = None) -> O:
-        """Wait until the workflow has completed; return its output.
-
-        Raises: WorkflowFailed: it is dead (waking it may mend that). WorkflowCancelled: it ended without an output.
-            TimeoutError: not within ``timeout`` seconds; it says what the workflow waits for, and whether anybody runs it.
-            WorkflowNotFound. DefinitionError: the id belongs to a workflow of another name.
-        """
-        raw = await self._client._output(self.id, self._definition.name, timeout)  # pyright: ignore[reportPrivateUsage]
-        output: O = self._definition.output_codec.decode(raw)
-        return output
-
-    async def signal(self, signal: Signal, *, id: str | None = None) -> str:
-        """Send a signal; returns its id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
-
-        Raises: WorkflowNotFound: no such workflow, or it is over. RecordTooLarge, NotSerializable: nothing is sent.
-        """
-        return await self._client.signal(signal, to=self.id, id=id)
-
-    async def get(self) -> WorkflowInfo:
-        """Return where it stands. Raises: WorkflowNotFound. DefinitionError: the id belongs to another name."""
-        info = await self._client.get(self.id)
-        _check_its_name(self.id, self._definition.name, info.name)
-        return info
-
-    async def history(self) -> builtins.list[Event]:
-        """Return all its events in order. Raises: WorkflowNotFound."""
-        return await self._client.history(self.id)
-
-    async def wake(self) -> None:
-        """Run it again: a dead workflow replays what is recorded and goes on from there. Raises: WorkflowNotFound."""
-        await self._client.wake(self.id)
-
-    async def cancel(self, *, now: bool = False) -> None:
-        """End it for good: see ``gasoline.cancel``. ``output()`` waits for that, and raises WorkflowCancelled."""
-        await self._client.cancel(self.id, now=now)
-
-    async def recover(self) -> None:
-        """Let the activity that it died of run again, from its first attempt: see ``gasoline.recover``."""
-        await self._client.recover(self.id)
-
-    async def rerun(self, from_location: str, fork: bool = False) -> WorkflowHandle[O]:
-        """Let it start over from a step, in the code of today; returns the handle of the workflow that goes on.
-
-        See ``Gasoline.rerun``. With ``fork`` that is a new workflow, and this one is left alone.
-        """
-        done = await self._client.rerun(self.id, from_location, fork=fork)
-        return WorkflowHandle(self._client, done.id, self._definition)
 
 
 class Client:
@@ -492,7 +394,7 @@ class Client:
             if watch.output is not None:
                 return watch.output
             summary = await self._summary(index, workflow_id)
-            _check_its_name(workflow_id, name, summary.name)
+            check_its_name(workflow_id, name, summary.name)
             if summary.status == "complete":
                 output = await self._recorded_output(index, workflow_id)
                 if output is not None:
@@ -615,15 +517,6 @@ class Client:
             )
 
 
-def _check_its_name(workflow_id: str, asked: str, name: str) -> None:
-    """Refuse an id with the wrong definition: its values would be read as what they are not. Raises: DefinitionError."""
-    if name not in (asked, ""):
-        raise DefinitionError(
-            f"workflow {workflow_id} is a {name!r}, and its handle was made for {asked!r}: give `gasoline.handle(…)` the "
-            f"definition of {name!r}"
-        )
-
-
 def _at(time_us: int) -> str:
     return f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -656,4 +549,4 @@ def _check_size(what: str, *parts: bytes) -> None:
         raise too_large(what, size)
 
 
-__all__ = ["Client", "SignalTo", "WorkflowHandle", "WorkflowInfo"]
+__all__ = ["Client"]

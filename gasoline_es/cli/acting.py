@@ -11,8 +11,8 @@ from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import DEFAULT_NAMESPACE, reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.cli.single import history_records
-from gasoline_es.client import WorkflowInfo
 from gasoline_es.engine import Gasoline
+from gasoline_es.handles import WorkflowInfo
 
 Deed = Callable[[Gasoline], Awaitable[None]]
 

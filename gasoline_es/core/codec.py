@@ -11,19 +11,18 @@ exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import orjson
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.durations import format_time, parse_second, parse_time
-from gasoline_es.core.location import Location, format_location, parse_location
+from gasoline_es.core.fact_reading import READERS, Data
+from gasoline_es.core.fact_writing import DATA_OF, activity_completed, inner
+from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.memo import Memo
 
-_raw = orjson.Fragment
 _dumps = orjson.dumps
 
 
@@ -36,13 +35,13 @@ class Envelope:
         self, *, namespace: str, workflow_id: str, workflow: str, ray_id: str, partition: int, epoch: int, worker: str
     ) -> None:
         # Ids and names come from outside too: escaped, here and once, they cannot break the line.
-        workflow_id = _inner(workflow_id)
+        workflow_id = inner(workflow_id)
         self._id = f'{{"specversion":"1.0","id":"{workflow_id}/'
-        self._type = f'","source":"/gasoline/{_inner(namespace)}","type":"gasoline.'
+        self._type = f'","source":"/gasoline/{inner(namespace)}","type":"gasoline.'
         self._time = f'.v1","subject":"{workflow_id}","time":"'
         self._tail = (
-            f',"partition":{partition},"epoch":{epoch},"workflow":"{_inner(workflow)}","rayid":"{_inner(ray_id)}",'
-            f'"worker":"{_inner(worker)}","data":'
+            f',"partition":{partition},"epoch":{epoch},"workflow":"{inner(workflow)}","rayid":"{inner(ray_id)}",'
+            f'"worker":"{inner(worker)}","data":'
         )
 
     def encode(self, seq: int, time_us: int, data: ev.EventData) -> bytes:
@@ -52,442 +51,11 @@ class Envelope:
             f'","datacontenttype":"application/json","seq":{seq}{self._tail}'
         )
         if isinstance(data, ev.ActivityCompleted):
-            return _activity_completed(head, data)
-        return b"%b%b}" % (head.encode(), _dumps(_ENCODERS[type(data)](data)))
+            return activity_completed(head, data)
+        return b"%b%b}" % (head.encode(), _dumps(DATA_OF[type(data)](data)))
 
-
-@lru_cache(maxsize=4096)
-def _inner(text: str) -> str:
-    """The text as it stands between the quotes of a JSON string."""
-    return _dumps(text).decode()[1:-1]
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def _error(error: ev.ErrorInfo) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": error.type, "message": error.message}
-    if error.traceback:
-        shown["traceback"] = error.traceback
-    if error.details is not None:
-        shown["details"] = _raw(error.details)
-    return shown
-
-
-def _dispatched(e: ev.WorkflowDispatched) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": e.name, "input": _raw(e.input), "tags": dict(e.tags), "unique": e.unique}
-    for name in ("key", "parent", "request_id", "forked_from", "seed"):
-        value = getattr(e, name)
-        if value is not None:
-            data[name] = value
-    return data
-
-
-def _suspended(e: ev.WorkflowSuspended) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    if e.deadline_us is not None:
-        data["deadline"] = format_time(e.deadline_us)
-    if e.signals:
-        data["signals"] = e.signals
-    if e.retry:
-        data["retry"] = True
-    if e.outputs:
-        data["outputs"] = e.outputs
-    return data
-
-
-def _completed(e: ev.WorkflowCompleted) -> dict[str, Any]:
-    return {"output": _raw(e.output), "state": _raw(e.state)}
-
-
-def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
-    data: dict[str, Any] = {"error": _error(e.error), "final": e.final}
-    if e.failures:
-        data["failures"] = _places(e.failures)
-    return data
-
-
-def _recovered(e: ev.WorkflowRecovered) -> dict[str, Any]:
-    return {"by": e.by, "locations": _places(e.locations)}
-
-
-def _cancelled(e: ev.WorkflowCancelled) -> dict[str, Any]:
-    data: dict[str, Any] = {"state": _raw(e.state)}
-    if e.error is not None:
-        data["error"] = _error(e.error)
-    return data
-
-
-def _rerun(e: ev.WorkflowRerun) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "by": e.by,
-        "from": format_location(e.start),
-        "generation": e.generation,
-        "superseded": e.superseded,
-        "beside": _places(e.beside),
-        "tags": dict(e.tags),
-        "returned": e.returned,
-    }
-    if e.rerun_id:
-        data["rerun_id"] = e.rerun_id
-    if e.seed is not None:
-        data["seed"] = e.seed
-    return data
-
-
-def _places(locations: Iterable[Location]) -> list[str]:
-    return [format_location(location) for location in locations]
-
-
-def _tagged(e: ev.WorkflowTagsUpdated) -> dict[str, Any]:
-    return {"tags": dict(e.tags)}
-
-
-def _by(e: ev.WorkflowWoken | ev.WorkflowCancelRequested) -> dict[str, Any]:
-    return {"by": e.by}
-
-
-def _activity_started(e: ev.ActivityStarted) -> dict[str, Any]:
-    return {"location": format_location(e.location), "version": e.version, "name": e.name, "attempt": e.attempt}
-
-
-def _activity_completed(head: str, e: ev.ActivityCompleted) -> bytes:
-    # The event of nearly every step, put together by hand: half the time of a dictionary and its rendering.
-    head = (
-        f'{head}{{"location":"{format_location(e.location)}","version":{e.version},"name":"{_inner(e.name)}",'
-        f'"attempt":{e.attempt},"started":"{format_time(e.started_us)}","input":'
-    )
-    if e.state is None:
-        return b'%b%b,"output":%b}}' % (head.encode(), e.input, e.output)
-    return b'%b%b,"output":%b,"state":%b}}' % (head.encode(), e.input, e.output, e.state)
-
-
-def _activity_failed(e: ev.ActivityFailed) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "location": format_location(e.location),
-        "version": e.version,
-        "name": e.name,
-        "attempt": e.attempt,
-        "started": format_time(e.started_us),
-        "input": _raw(e.input),
-        "error": _error(e.error),
-        "final": e.final,
-    }
-    if e.retry_us is not None:
-        data["retry_at"] = format_time(e.retry_us)
-    if e.exhausted:
-        data["exhausted"] = True
-    if e.heartbeat is not None:
-        data["heartbeat"] = _raw(e.heartbeat)
-    return data
-
-
-def _received(e: ev.SignalReceived) -> dict[str, Any]:
-    data: dict[str, Any] = {"signal_id": e.signal_id, "name": e.name, "body": _raw(e.body)}
-    if e.sender is not None:
-        data["sender"] = e.sender
-    return data
-
-
-def _discarded(e: ev.SignalDiscarded) -> dict[str, Any]:
-    return {"signal_ids": e.signal_ids}
-
-
-def _consumed(e: ev.SignalConsumed) -> dict[str, Any]:
-    return {"location": format_location(e.location), "version": e.version, "signal_ids": e.signal_ids}
-
-
-def _sleep_started(e: ev.SleepStarted) -> dict[str, Any]:
-    return {
-        "location": format_location(e.location),
-        "version": e.version,
-        "deadline": format_time(e.deadline_us),
-        "listen": e.listen,
-    }
-
-
-def _sleep_finished(e: ev.SleepFinished) -> dict[str, Any]:
-    return {"location": format_location(e.location), "outcome": e.outcome}
-
-
-def _of_kind(e: ev.StepRemoved | ev.StepPlaced | ev.StepInterrupted | ev.BranchOpened) -> dict[str, Any]:
-    data: dict[str, Any] = {"location": format_location(e.location), "version": e.version, "kind": e.kind}
-    if e.name is not None:
-        data["name"] = e.name
-    return data
-
-
-def _checked(e: ev.VersionChecked) -> dict[str, Any]:
-    return {"location": format_location(e.location), "version": e.version, "value": e.value}
-
-
-def _decided(e: ev.RaceDecided) -> dict[str, Any]:
-    return {"location": format_location(e.location), "winner": e.winner, "value": _raw(e.value)}
-
-
-def _sent(e: ev.SignalSent) -> dict[str, Any]:
-    return {
-        "location": format_location(e.location),
-        "version": e.version,
-        "signal_id": e.signal_id,
-        "name": e.name,
-        "body": _raw(e.body),
-        "target": e.target,
-    }
-
-
-def _spawned(e: ev.WorkflowSpawned) -> dict[str, Any]:
-    return {
-        "location": format_location(e.location),
-        "version": e.version,
-        "workflow_id": e.workflow_id,
-        "name": e.name,
-        "tags": dict(e.tags),
-        "unique": e.unique,
-        "created": e.created,
-    }
-
-
-def _output(e: ev.OutputReceived) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "location": format_location(e.location),
-        "version": e.version,
-        "workflow_id": e.workflow_id,
-        "name": e.name,
-    }
-    if e.output is not None:
-        data["output"] = _raw(e.output)
-    if e.error is not None:
-        data["error"] = _error(e.error)
-    return data
-
-
-def _waiter(e: ev.WaiterAdded) -> dict[str, Any]:
-    data: dict[str, Any] = {"waiter": e.waiter, "waiting_at": format_location(e.waiting_at), "version": e.version}
-    if e.generation:
-        data["generation"] = e.generation
-    return data
-
-
-def _loop(e: ev.LoopCommitted) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "location": format_location(e.location),
-        "version": e.version,
-        "iteration": e.iteration,
-        "state": _raw(e.state),
-    }
-    if e.output is not None:
-        data["output"] = _raw(e.output)
-    if e.handlers:
-        data["handlers"] = [{"name": one.name, "input": _raw(one.input), "seq": one.seq} for one in e.handlers]
-    if e.checkpoint:
-        data["checkpoint"] = True
-    return data
-
-
-def _checkpoint(e: ev.CheckpointReached) -> dict[str, Any]:
-    return {"location": format_location(e.location), "version": e.version}
-
-
-def _rollback(e: ev.RollbackStarted) -> dict[str, Any]:
-    return {"location": format_location(e.location), "version": e.version, "error": _error(e.error)}
-
-
-_ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    ev.WorkflowDispatched: _dispatched,
-    ev.WorkflowSuspended: _suspended,
-    ev.WorkflowCompleted: _completed,
-    ev.WorkflowFailed: _failed,
-    ev.WorkflowWoken: _by,
-    ev.WorkflowRecovered: _recovered,
-    ev.WorkflowCancelRequested: _by,
-    ev.WorkflowCancelled: _cancelled,
-    ev.WorkflowRerun: _rerun,
-    ev.WorkflowTagsUpdated: _tagged,
-    ev.ActivityStarted: _activity_started,
-    ev.ActivityFailed: _activity_failed,
-    ev.SignalReceived: _received,
-    ev.SignalDiscarded: _discarded,
-    ev.SignalConsumed: _consumed,
-    ev.SleepStarted: _sleep_started,
-    ev.SleepFinished: _sleep_finished,
-    ev.StepRemoved: _of_kind,
-    ev.StepPlaced: _of_kind,
-    ev.StepInterrupted: _of_kind,
-    ev.VersionChecked: _checked,
-    ev.BranchOpened: _of_kind,
-    ev.RaceDecided: _decided,
-    ev.LoopCommitted: _loop,
-    ev.CheckpointReached: _checkpoint,
-    ev.RollbackStarted: _rollback,
-    ev.SignalSent: _sent,
-    ev.WorkflowSpawned: _spawned,
-    ev.OutputReceived: _output,
-    ev.WaiterAdded: _waiter,
-}
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-Data = dict[str, Any]
-
-
-def _read_error(data: Data) -> ev.ErrorInfo:
-    details = to_json(data["details"]) if "details" in data else None
-    return ev.ErrorInfo(data["type"], data["message"], data.get("traceback", ""), details)
-
-
-def _read_dispatched(d: Data) -> ev.EventData:
-    return ev.WorkflowDispatched(
-        name=d["name"],
-        input=to_json(d["input"]),
-        tags=d["tags"],
-        unique=d["unique"],
-        key=d.get("key"),
-        parent=d.get("parent"),
-        request_id=d.get("request_id"),
-        forked_from=d.get("forked_from"),
-        seed=d.get("seed"),
-    )
-
-
-def _read_suspended(d: Data) -> ev.EventData:
-    deadline = parse_time(d["deadline"]) if "deadline" in d else None
-    signals, outputs = tuple(d.get("signals", ())), tuple(d.get("outputs", ()))
-    return ev.WorkflowSuspended(deadline, signals, d.get("retry", False), outputs)
-
-
-def _read_activity_completed(d: Data) -> ev.EventData:
-    return ev.ActivityCompleted(
-        location=parse_location(d["location"]),
-        version=d["version"],
-        name=d["name"],
-        attempt=d["attempt"],
-        started_us=parse_time(d["started"]),
-        input=to_json(d["input"]),
-        output=to_json(d["output"]),
-        state=to_json(d["state"]) if "state" in d else None,
-    )
-
-
-def _read_activity_failed(d: Data) -> ev.EventData:
-    return ev.ActivityFailed(
-        location=parse_location(d["location"]),
-        version=d["version"],
-        name=d["name"],
-        attempt=d["attempt"],
-        started_us=parse_time(d["started"]),
-        input=to_json(d["input"]),
-        error=_read_error(d["error"]),
-        retry_us=parse_time(d["retry_at"]) if "retry_at" in d else None,
-        final=d["final"],
-        exhausted=d.get("exhausted", False),
-        heartbeat=to_json(d["heartbeat"]) if "heartbeat" in d else None,
-    )
-
-
-def _read_sleep_started(d: Data) -> ev.EventData:
-    return ev.SleepStarted(parse_location(d["location"]), d["version"], parse_time(d["deadline"]), d["listen"])
-
-
-def _read_output(d: Data) -> ev.EventData:
-    return ev.OutputReceived(
-        parse_location(d["location"]),
-        d["version"],
-        d["workflow_id"],
-        d["name"],
-        to_json(d["output"]) if "output" in d else None,
-        _read_error(d["error"]) if "error" in d else None,
-    )
-
-
-def _read_spawned(d: Data) -> ev.EventData:
-    at = parse_location(d["location"])
-    return ev.WorkflowSpawned(at, d["version"], d["workflow_id"], d["name"], d["tags"], d["unique"], d["created"])
-
-
-def _read_sent(d: Data) -> ev.EventData:
-    at = parse_location(d["location"])
-    return ev.SignalSent(at, d["version"], d["signal_id"], d["name"], to_json(d["body"]), d["target"])
-
-
-def _read_loop(d: Data) -> ev.EventData:
-    output = to_json(d["output"]) if "output" in d else None
-    handlers = tuple(
-        ev.RollbackHandler(one["name"], to_json(one["input"]), one["seq"]) for one in d.get("handlers", ())
-    )
-    at = parse_location(d["location"])
-    state, checkpoint = to_json(d["state"]), d.get("checkpoint", False)
-    return ev.LoopCommitted(at, d["version"], d["iteration"], state, output, handlers, checkpoint)
-
-
-def _read_rollback(d: Data) -> ev.EventData:
-    return ev.RollbackStarted(parse_location(d["location"]), d["version"], _read_error(d["error"]))
-
-
-def _read_cancelled(d: Data) -> ev.EventData:
-    return ev.WorkflowCancelled(to_json(d["state"]), _read_error(d["error"]) if "error" in d else None)
-
-
-def _read_rerun(d: Data) -> ev.EventData:
-    return ev.WorkflowRerun(
-        by=d["by"],
-        start=parse_location(d["from"]),
-        generation=d["generation"],
-        superseded=tuple((first, last) for first, last in d["superseded"]),
-        beside=_read_places(d["beside"]),
-        tags=d["tags"],
-        returned=tuple((signal_id, name) for signal_id, name in d["returned"]),
-        rerun_id=d.get("rerun_id", ""),
-        seed=d.get("seed"),
-    )
-
-
-def _read_places(texts: Iterable[str]) -> tuple[Location, ...]:
-    return tuple(map(parse_location, texts))
-
-
-_READERS: dict[str, Callable[[Data], ev.EventData]] = {
-    "workflow.dispatched": _read_dispatched,
-    "workflow.suspended": _read_suspended,
-    "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
-    "workflow.failed": lambda d: ev.WorkflowFailed(
-        _read_error(d["error"]), d["final"], _read_places(d.get("failures", ()))
-    ),
-    "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
-    "workflow.recovered": lambda d: ev.WorkflowRecovered(d["by"], _read_places(d["locations"])),
-    "workflow.cancel_requested": lambda d: ev.WorkflowCancelRequested(d["by"]),
-    "workflow.cancelled": _read_cancelled,
-    "workflow.rerun": _read_rerun,
-    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
-    "activity.started": lambda d: ev.ActivityStarted(
-        parse_location(d["location"]), d["version"], d["name"], d["attempt"]
-    ),
-    "activity.completed": _read_activity_completed,
-    "activity.failed": _read_activity_failed,
-    "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
-    "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"])),
-    "signal.consumed": lambda d: ev.SignalConsumed(parse_location(d["location"]), d["version"], tuple(d["signal_ids"])),
-    "sleep.started": _read_sleep_started,
-    "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
-    "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
-    "step.placed": lambda d: ev.StepPlaced(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
-    "step.interrupted": lambda d: ev.StepInterrupted(
-        parse_location(d["location"]), d["version"], d["kind"], d.get("name")
-    ),
-    "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
-    "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
-    "loop.committed": _read_loop,
-    "checkpoint.reached": lambda d: ev.CheckpointReached(parse_location(d["location"]), d["version"]),
-    "rollback.started": _read_rollback,
-    "signal.sent": _read_sent,
-    "workflow.spawned": _read_spawned,
-    "output.received": _read_output,
-    "waiter.added": lambda d: ev.WaiterAdded(
-        d["waiter"], parse_location(d["waiting_at"]), d["version"], d.get("generation", 0)
-    ),
-    "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
-}
-
 
 _Origin = tuple[str, str, str, int, int, str]
 """What is the same for every event of one workflow under one epoch: its id, its name, ray id, partition, epoch, worker."""
@@ -549,7 +117,7 @@ def _origin_of(workflow_id: str, cloud: Data) -> _Origin:
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:
     prefix, _, name = cloud_type.partition(".")
     name, _, version = name.rpartition(".v")
-    reader = _READERS.get(name)
+    reader = READERS.get(name)
     if reader is None or prefix != "gasoline":
         return ev.Unreadable(cloud_type, "this version of gasoline_es does not know the type")
     if version != "1":

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
 from gasoline_es.activity_context import ActivityContext
-from gasoline_es.client import WorkflowHandle, WorkflowInfo
 from gasoline_es.core.durations import deadline_us, duration_us, to_datetime
 from gasoline_es.core.events import Event
 from gasoline_es.core.tags import Tags
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import Gasoline
+from gasoline_es.handles import WorkflowHandle, WorkflowInfo
 from gasoline_es.runtime.worker import EVICT_AFTER_S
 from gasoline_es.signals import Signal
 from gasoline_es.testing.fakes import NOTHING, Call, Fakes, fake_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gasoline_es.client import Client, WorkflowInfo
+from gasoline_es.client import Client
 from gasoline_es.errors import GasolineError
+from gasoline_es.handles import WorkflowInfo
 
 SHOWN_MAX = 10
 

@@ -1,0 +1,174 @@
+"""How each fact is read from the ``data`` of its CloudEvent (design §4). The other way round: ``core.fact_writing``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from gasoline_es.core import events as ev
+from gasoline_es.core.durations import parse_time
+from gasoline_es.core.location import Location, parse_location
+
+Data = dict[str, Any]
+
+
+def _read_error(data: Data) -> ev.ErrorInfo:
+    details = to_json(data["details"]) if "details" in data else None
+    return ev.ErrorInfo(data["type"], data["message"], data.get("traceback", ""), details)
+
+
+def _read_dispatched(d: Data) -> ev.EventData:
+    return ev.WorkflowDispatched(
+        name=d["name"],
+        input=to_json(d["input"]),
+        tags=d["tags"],
+        unique=d["unique"],
+        key=d.get("key"),
+        parent=d.get("parent"),
+        request_id=d.get("request_id"),
+        forked_from=d.get("forked_from"),
+        seed=d.get("seed"),
+    )
+
+
+def _read_suspended(d: Data) -> ev.EventData:
+    deadline = parse_time(d["deadline"]) if "deadline" in d else None
+    signals, outputs = tuple(d.get("signals", ())), tuple(d.get("outputs", ()))
+    return ev.WorkflowSuspended(deadline, signals, d.get("retry", False), outputs)
+
+
+def _read_activity_completed(d: Data) -> ev.EventData:
+    return ev.ActivityCompleted(
+        location=parse_location(d["location"]),
+        version=d["version"],
+        name=d["name"],
+        attempt=d["attempt"],
+        started_us=parse_time(d["started"]),
+        input=to_json(d["input"]),
+        output=to_json(d["output"]),
+        state=to_json(d["state"]) if "state" in d else None,
+    )
+
+
+def _read_activity_failed(d: Data) -> ev.EventData:
+    return ev.ActivityFailed(
+        location=parse_location(d["location"]),
+        version=d["version"],
+        name=d["name"],
+        attempt=d["attempt"],
+        started_us=parse_time(d["started"]),
+        input=to_json(d["input"]),
+        error=_read_error(d["error"]),
+        retry_us=parse_time(d["retry_at"]) if "retry_at" in d else None,
+        final=d["final"],
+        exhausted=d.get("exhausted", False),
+        heartbeat=to_json(d["heartbeat"]) if "heartbeat" in d else None,
+    )
+
+
+def _read_sleep_started(d: Data) -> ev.EventData:
+    return ev.SleepStarted(parse_location(d["location"]), d["version"], parse_time(d["deadline"]), d["listen"])
+
+
+def _read_output(d: Data) -> ev.EventData:
+    return ev.OutputReceived(
+        parse_location(d["location"]),
+        d["version"],
+        d["workflow_id"],
+        d["name"],
+        to_json(d["output"]) if "output" in d else None,
+        _read_error(d["error"]) if "error" in d else None,
+    )
+
+
+def _read_spawned(d: Data) -> ev.EventData:
+    at = parse_location(d["location"])
+    return ev.WorkflowSpawned(at, d["version"], d["workflow_id"], d["name"], d["tags"], d["unique"], d["created"])
+
+
+def _read_sent(d: Data) -> ev.EventData:
+    at = parse_location(d["location"])
+    return ev.SignalSent(at, d["version"], d["signal_id"], d["name"], to_json(d["body"]), d["target"])
+
+
+def _read_loop(d: Data) -> ev.EventData:
+    output = to_json(d["output"]) if "output" in d else None
+    handlers = tuple(
+        ev.RollbackHandler(one["name"], to_json(one["input"]), one["seq"]) for one in d.get("handlers", ())
+    )
+    at = parse_location(d["location"])
+    state, checkpoint = to_json(d["state"]), d.get("checkpoint", False)
+    return ev.LoopCommitted(at, d["version"], d["iteration"], state, output, handlers, checkpoint)
+
+
+def _read_rollback(d: Data) -> ev.EventData:
+    return ev.RollbackStarted(parse_location(d["location"]), d["version"], _read_error(d["error"]))
+
+
+def _read_cancelled(d: Data) -> ev.EventData:
+    return ev.WorkflowCancelled(to_json(d["state"]), _read_error(d["error"]) if "error" in d else None)
+
+
+def _read_rerun(d: Data) -> ev.EventData:
+    return ev.WorkflowRerun(
+        by=d["by"],
+        start=parse_location(d["from"]),
+        generation=d["generation"],
+        superseded=tuple((first, last) for first, last in d["superseded"]),
+        beside=_read_places(d["beside"]),
+        tags=d["tags"],
+        returned=tuple((signal_id, name) for signal_id, name in d["returned"]),
+        rerun_id=d.get("rerun_id", ""),
+        seed=d.get("seed"),
+    )
+
+
+def _read_places(texts: Iterable[str]) -> tuple[Location, ...]:
+    return tuple(map(parse_location, texts))
+
+
+READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
+    "workflow.dispatched": _read_dispatched,
+    "workflow.suspended": _read_suspended,
+    "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
+    "workflow.failed": lambda d: ev.WorkflowFailed(
+        _read_error(d["error"]), d["final"], _read_places(d.get("failures", ()))
+    ),
+    "workflow.woken": lambda d: ev.WorkflowWoken(d["by"]),
+    "workflow.recovered": lambda d: ev.WorkflowRecovered(d["by"], _read_places(d["locations"])),
+    "workflow.cancel_requested": lambda d: ev.WorkflowCancelRequested(d["by"]),
+    "workflow.cancelled": _read_cancelled,
+    "workflow.rerun": _read_rerun,
+    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
+    "activity.started": lambda d: ev.ActivityStarted(
+        parse_location(d["location"]), d["version"], d["name"], d["attempt"]
+    ),
+    "activity.completed": _read_activity_completed,
+    "activity.failed": _read_activity_failed,
+    "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
+    "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"])),
+    "signal.consumed": lambda d: ev.SignalConsumed(parse_location(d["location"]), d["version"], tuple(d["signal_ids"])),
+    "sleep.started": _read_sleep_started,
+    "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),
+    "step.removed": lambda d: ev.StepRemoved(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "step.placed": lambda d: ev.StepPlaced(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "step.interrupted": lambda d: ev.StepInterrupted(
+        parse_location(d["location"]), d["version"], d["kind"], d.get("name")
+    ),
+    "branch.opened": lambda d: ev.BranchOpened(parse_location(d["location"]), d["version"], d["kind"], d.get("name")),
+    "race.decided": lambda d: ev.RaceDecided(parse_location(d["location"]), d["winner"], to_json(d["value"])),
+    "loop.committed": _read_loop,
+    "checkpoint.reached": lambda d: ev.CheckpointReached(parse_location(d["location"]), d["version"]),
+    "rollback.started": _read_rollback,
+    "signal.sent": _read_sent,
+    "workflow.spawned": _read_spawned,
+    "output.received": _read_output,
+    "waiter.added": lambda d: ev.WaiterAdded(
+        d["waiter"], parse_location(d["waiting_at"]), d["version"], d.get("generation", 0)
+    ),
+    "version.checked": lambda d: ev.VersionChecked(parse_location(d["location"]), d["version"], d["value"]),
+}
+"""Reads the data of each type of fact, by the type's name without ``gasoline.`` and version. Raises KeyError, TypeError,
+ValueError or AttributeError for what is none."""
