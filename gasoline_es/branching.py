@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from types import FrameType, UnionType
 from typing import Any, Literal, TypeVar, cast, overload
+from uuid import UUID
 
 from gasoline_es.core.replay import error_info
 from gasoline_es.core.steps import (
@@ -209,6 +213,8 @@ class Branching(Listening):
         """
         frame = frame_at(1)
         self._check_body("loop", body, "async def body(ctx, state)")
+        if isinstance(state, _UNCHANGING):
+            raise self._refused(_cannot_be_changed(cast("object", state)))
         kept = cast("Codec[S]", codec_for(type(state), "the state of ctx.loop"))
         return self._loop("loop", frame, body, kept, state, partial(_iteration, type(self), body), commit_interval)
 
@@ -288,6 +294,17 @@ class Branching(Listening):
         else:
             fix = f"give a function written `{shape}`"
         raise self._refused(DefinitionError(f"ctx.{verb} was given {body!r}; {fix}."))
+
+
+_UNCHANGING = (int, float, complex, str, bytes, tuple, frozenset, type(None), Enum, date, timedelta, Decimal, UUID)
+
+
+def _cannot_be_changed(state: object) -> DefinitionError:
+    return DefinitionError(
+        f"ctx.loop was given the state {state!r:.100}, a {type(state).__name__}, which cannot be changed in place: every "
+        f"iteration would begin with the same one. Give a model, a list or a dictionary that the body changes; or "
+        f"`ctx.repeat(body)` if there is nothing to carry from one iteration to the next"
+    )
 
 
 def _raise(step: CoreStep, version: int) -> None:

@@ -28,10 +28,14 @@ class Odd(Exception):
 class _Loop:
     """One loop: its last commit, and what its iterations recorded since, but for the loops among that."""
 
-    __slots__ = ("commit", "events", "highest", "inner")
+    __slots__ = ("carries", "carrying", "commit", "events", "highest", "inner")
 
-    def __init__(self, commit: Mark) -> None:
+    def __init__(self, commit: Mark, carries: bool) -> None:
         self.commit = commit
+        self.carries = carries
+        """Whether that commit carries something to be rolled back."""
+        self.carrying: list[Mark] = []
+        """Commits before it that do, since the last checkpoint."""
         self.events = array("q")
         """Iteration, seq, offset and place of each event."""
         self.highest = 0
@@ -49,6 +53,7 @@ class _Loop:
             self.highest = iteration
 
     def marks(self) -> Iterator[Mark]:
+        yield from self.carrying
         yield self.commit
         events = self.events
         yield from zip(events[1::4], events[2::4], events[3::4], strict=True)
@@ -211,13 +216,19 @@ class LoopedEvents:
         at = data.location
         loop = self._loops.get(at)
         if loop is not None:
-            self._forgotten += 1
-            loop.commit = mark
+            if data.checkpoint:
+                self._forgotten += len(loop.carrying) + 1
+                loop.carrying.clear()
+            elif loop.carries:
+                loop.carrying.append(loop.commit)
+            else:
+                self._forgotten += 1
+            loop.commit, loop.carries = mark, data.checkpoint or bool(data.handlers)
             self._forget(at, loop, data.iteration)
             return
         if data.iteration:
             raise Odd
-        self._loops[at] = _Loop(mark)
+        self._loops[at] = _Loop(mark, data.checkpoint or bool(data.handlers))
         for depth in range(len(at) - 2, 0, -1):
             around = self._loops.get(at[:depth])
             if around is not None:
@@ -244,7 +255,7 @@ class LoopedEvents:
 
     def _drop(self, at: Location) -> None:
         loop = self._loops.pop(at)
-        self._forgotten += 1 + len(loop.events) // 4
+        self._forgotten += 1 + len(loop.carrying) + len(loop.events) // 4
         loop.events = array("q")
         for inner in loop.inner:
             self._drop(inner)

@@ -18,6 +18,8 @@ from gasoline_es.core.branch import Record
 from gasoline_es.core.cursor import Placement
 from gasoline_es.core.history import ActivityEntry, History
 from gasoline_es.core.location import Location
+from gasoline_es.core.replay import no_plan
+from gasoline_es.core.rollback import PlanOf
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import CheckVersionStep, RemovedStep, Step
 
@@ -54,10 +56,10 @@ class ObservedRun(WatchedRun):
 
     __slots__ = ("needed", "old_way")
 
-    def __init__(self, state: WorkflowState, record: Record) -> None:
+    def __init__(self, state: WorkflowState, record: Record, *, plan_of: PlanOf = no_plan) -> None:
         self.needed: set[Seen] = set()
         self.old_way: set[Seen] = set()
-        super().__init__(state, record, ObservedBranch)
+        super().__init__(state, record, ObservedBranch, plan_of=plan_of)
 
     def tell(self, observed: Observed, *, sure: bool) -> None:
         """Add up what this history needs. ``sure``: it was replayed to where it waits."""

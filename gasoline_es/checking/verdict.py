@@ -19,11 +19,13 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Returned, Unwound
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.strand import FATAL
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import GasolineError, HistoryDiverged, LatentHistoryFound
+from gasoline_es.registry import Registry
 
 Definition = Workflow[Any, Any]
 
@@ -68,7 +70,13 @@ class _Trial:
             self.stands = "dead"  # nobody minds how a body that was cancelled leaves its clean-up
         # One that is over will never run again, so it needs nothing.
         self.observed = observed if state.summary.incomplete else None
-        self.run = (WatchedRun if self.observed is None else ObservedRun)(state, self._record)
+        kind = WatchedRun if self.observed is None else ObservedRun
+        self.run = kind(state, self._record, plan_of=self._plan_of)
+
+    def _plan_of(self, name: str) -> ActivityPlan | None:
+        """Find an activity as the engine does that runs this workflow."""
+        activity = Registry([self.definition]).activity(name)
+        return None if activity is None else activity.plan
 
     def _record(self, data: ev.EventData) -> None:
         summary = self.state.summary

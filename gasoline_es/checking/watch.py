@@ -9,7 +9,8 @@ from gasoline_es.core.branch import Branch, Record
 from gasoline_es.core.cursor import Cursor
 from gasoline_es.core.history import sleep_of
 from gasoline_es.core.location import Location
-from gasoline_es.core.replay import Run
+from gasoline_es.core.replay import Run, no_plan
+from gasoline_es.core.rollback import PlanOf
 from gasoline_es.core.state import WorkflowState
 
 
@@ -51,7 +52,9 @@ class WatchedBranch(Branch):
 
     def below(self, prefix: Location, version: int) -> Branch:
         """Return a branch below this one, watched too."""
-        return type(self)(self._state, self._record, prefix, version, self.clock_us, self.run)
+        branch = type(self)(self._state, self._record, prefix, version, self.clock_us, self.run)
+        branch.seq = self.seq
+        return branch
 
 
 class WatchedRun(Run):
@@ -59,8 +62,15 @@ class WatchedRun(Run):
 
     __slots__ = ("_recorded_seq", "error", "seen")
 
-    def __init__(self, state: WorkflowState, record: Record, branches: type[WatchedBranch] = WatchedBranch) -> None:
-        super().__init__(state, record)
+    def __init__(
+        self,
+        state: WorkflowState,
+        record: Record,
+        branches: type[WatchedBranch] = WatchedBranch,
+        *,
+        plan_of: PlanOf = no_plan,
+    ) -> None:
+        super().__init__(state, record, plan_of)
         self.error: BaseException | None = None
         """What ended it, as it was raised."""
         self.seen: dict[Location, WatchedBranch] = {}

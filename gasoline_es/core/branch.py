@@ -35,7 +35,7 @@ from gasoline_es.core.history import (
     sleep_of,
 )
 from gasoline_es.core.location import Location, format_location
-from gasoline_es.core.rollback import Handlers
+from gasoline_es.core.rollback import Carried
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.steps import (
     ActivityStep,
@@ -77,6 +77,15 @@ Record = Callable[[ev.EventData], None]
 
 
 _FIRST: Final = (1,)
+
+_ANSWERS: Final[dict[type, tuple[type[Entry], ...]]] = {
+    WaitActivity: (ActivityEntry,),
+    WaitSleep: (SleepEntry,),
+    WaitListen: (SignalsEntry, SleepEntry),
+    WaitSend: (SentEntry, SpawnedEntry),
+    WaitOutput: (OutputEntry,),
+}
+"""What may be recorded at the place of each kind of wait, as its answer."""
 
 
 class Branch:
@@ -132,7 +141,8 @@ class Branch:
         if isinstance(step, DispatchStep):
             return WaitSend(self._placed(step, "dispatch", step.name, joined=joined), step, asker)
         if isinstance(step, OutputStep):
-            return WaitOutput(self._placed(step, "output", step.name, joined=joined), step, asker)
+            # Placed also when it waits alone: the other workflow knows the place, and answers there.
+            return WaitOutput(self._placed(step, "output", step.name, joined=True), step, asker)
         assert isinstance(step, ListenStep), step
         if step.timeout_us is None and step.until_us is None:
             return WaitListen(self._placed(step, "listen", None, joined=joined), step, asker)
@@ -166,6 +176,8 @@ class Branch:
             return None
         if isinstance(entry, InterruptedEntry):
             return entry.seq
+        if not isinstance(entry, _ANSWERS[type(wait)]):
+            raise self._other_answer(wait, entry)
         if isinstance(wait, WaitActivity):
             assert isinstance(entry, ActivityEntry)
             if entry.output is not None:
@@ -431,9 +443,9 @@ class Branch:
         assert isinstance(entry, LoopEntry)
         return entry
 
-    def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None, handlers: Handlers) -> int:
+    def commit(self, entry: LoopEntry, iteration: int, state: bytes, output: bytes | None, carried: Carried) -> int:
         """Record how far a loop has come; return the event's ``seq``."""
-        checkpoint, given = handlers.below(entry.location)
+        checkpoint, given = carried.next()
         self._record(ev.LoopCommitted(entry.location, entry.version, iteration, state, output, given, checkpoint))
         self.clock_us, self.seq = entry.time_us, entry.seq
         return entry.seq
@@ -468,6 +480,22 @@ class Branch:
             file=step.file,
             line=step.line,
             fix="ctx.race",
+        )
+
+    def _other_answer(self, wait: Wait, entry: Entry) -> HistoryDiverged:
+        """Give the error for what was recorded meanwhile, for code that waited here for something else."""
+        step, at, n = wait.step, format_location(wait.location), entry.version - self.version + 2
+        return HistoryDiverged(
+            f"history diverged at {at}: recorded is {entry.shown}, which code before this one waited for, and now "
+            f"`ctx.{step.verb}(…)` in {step.file}:{step.line} waits here. Put `ctx.{entry.kind}(…)` back where it stood; a "
+            f"step added before it is `ctx.v({n}).{step.verb}(…)`. Nothing was changed in the history: after the code is "
+            f"fixed, wake the workflow",
+            location=at,
+            recorded=entry.describe(),
+            attempted=f"ctx.{step.verb}",
+            file=step.file,
+            line=step.line,
+            fix=f"ctx.{entry.kind}",
         )
 
     def _misfit(self, step: Step, location: Location, what: str, error: Exception) -> NoReturn:

@@ -7,6 +7,11 @@ from gasoline_es.core.location import Coordinate, Location, format_location, ins
 from gasoline_es.core.steps import Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
 
+_ROLLED_BACK = (
+    "The workflow was rolled back here, and what was undone cannot be gone on with: put the code back that failed, or start "
+    "it over from its checkpoint, or a step before: `gasoline workflow rerun`"
+)
+
 Placement = tuple[Location, Entry | None]
 """The answer to a comparison: the step's location, and the entry recorded there (None: it is new or an insertion)."""
 
@@ -103,15 +108,17 @@ class Cursor:
         rest = self._entries[self._index :]
         if not rest:
             return
+        rolled_back = next((entry for entry in rest if isinstance(entry, RollbackEntry)), None)
+        fix = "Put the steps back, or write `await ctx.removed(kind, name)` where each was deleted, then wake the workflow"
+        if rolled_back is not None:
+            fix = _ROLLED_BACK
         shown = "; ".join(entry.describe() for entry in rest[:10]) + ("; …" if len(rest) > 10 else "")
         raise LatentHistoryFound(
             f"the body returned although {len(rest)} recorded step{'s remain' if len(rest) > 1 else ' remains'}: {shown}. "
-            f"Nothing was "
-            f"changed in the history. Put the steps back, or write `await ctx.removed(kind, name)` where each was deleted, "
-            f"then wake the workflow",
+            f"Nothing was changed in the history. {fix}",
             locations=[format_location(entry.location) for entry in rest],
             recorded=[entry.describe() for entry in rest],
-            fix="ctx.removed",
+            fix="ctx.removed" if rolled_back is None else "rerun",
         )
 
     def _new(self) -> Location:
@@ -154,10 +161,7 @@ class Cursor:
         following = self._entries[self._index : self._index + 3]
         instead = f"ctx.v({max(behind.version for behind in following) - self._version + 2}).{step.verb}(…)"
         if isinstance(entry, RollbackEntry):
-            return (
-                "The workflow was rolled back here, and what was undone cannot be gone on with: put the code back that "
-                "failed, or start it over from a step: `gasoline workflow rerun`."
-            )
+            return f"{_ROLLED_BACK}."
         if isinstance(entry, RemovedEntry):
             removed = _removed(entry.removed_kind, entry.removed_name)
             return f"Put `{removed}` back where it stood; a step that was added, or put back after it, is `{instead}`."

@@ -58,6 +58,13 @@ def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData],
     if status != "dead":
         told = f": {state.summary.error}" if status == "unreadable" else ""
         return [], _refused(workflow_id, f"is {status}{told}. Only a dead workflow can be recovered")
+    at = state.rollback_at
+    if at is not None and not state.failures:
+        return [], _refused(
+            workflow_id,
+            f"was rolled back at {format_location(at)} after {state.summary.error}: what it did before is undone, so it cannot "
+            f"go on. Start it over from its checkpoint, or a step before: `gasoline workflow rerun`",
+        )
     if not state.failures:
         return [], _refused(
             workflow_id,

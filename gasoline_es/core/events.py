@@ -415,8 +415,8 @@ class RollbackHandler:
 class LoopCommitted:
     """Iterations up to this one are over and forgotten by replay; 0 is the loop's start. ``output``: it is over.
 
-    ``handlers``: what the forgotten iterations gave to be rolled back, oldest first, since the last checkpoint.
-    ``checkpoint``: one of them has reached that, so what was given before the loop is not to be rolled back.
+    ``handlers``: what the iterations since the commit before gave to be rolled back, oldest first, since the last
+    checkpoint. ``checkpoint``: one of them has reached that, so nothing that was given before is to be rolled back.
     """
 
     TYPE: ClassVar[str] = "loop.committed"

@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gasoline_es.core.branch import Branch
+from gasoline_es.core.rollback import Carried
 from gasoline_es.core.steps import (
     Break,
     CatchStep,
@@ -362,6 +363,7 @@ class _Loop:
     __slots__ = (
         "_asker",
         "_cancelled",
+        "_carried",
         "_committed",
         "_done",
         "_entry",
@@ -382,6 +384,7 @@ class _Loop:
         self.branch = asker.branch.below(self._entry.location, self._entry.version)
         self._done = self._committed = self._entry.iteration
         self._state: Any = None
+        self._carried = Carried(run.handlers, self._entry.location, 0, 0)
         self._node: Strand | WaitCommit | None = None
         self._starting = self._cancelled = False
         self._result: tuple[Any, Failure | None] | None = None
@@ -389,7 +392,7 @@ class _Loop:
     def start(self) -> None:
         if self._entry.output is None:
             self._state = self.branch.loop_state(self._step, self._entry)
-        self._run.handlers.restore(self._entry)
+        self._carried = self._run.handlers.restore(self._entry)
         if self._done and self._run.side_by_side:
             self._wait_for_commit(self._entry.seq)
         else:
@@ -452,7 +455,7 @@ class _Loop:
             return True
         encoded, self._state = self._step.roundtrip(self._state)
         output = None if value is None else self._step.encode(cast("Break[Any]", value).value)
-        seq = self.branch.commit(self._entry, self._done, encoded, output, self._run.handlers)
+        seq = self.branch.commit(self._entry, self._done, encoded, output, self._carried)
         self._committed = self._done
         if output is not None and not self._run.side_by_side:
             self.answered(None, None)

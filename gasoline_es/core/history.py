@@ -212,7 +212,10 @@ class BranchEntry(Entry):
 
 @dataclass(slots=True, eq=False)
 class LoopEntry(Entry):
-    """A loop as of its last commit: the iterations up to ``iteration`` are over, and their branches gone from here."""
+    """A loop as of its last commit: the iterations up to ``iteration`` are over, and their branches gone from here.
+
+    ``handlers``: what they all gave to be rolled back since the last checkpoint; ``checkpoint``: one of them reached one.
+    """
 
     iteration: int
     state: bytes

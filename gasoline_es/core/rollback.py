@@ -40,10 +40,12 @@ class Handler:
 class Handlers:
     """The handlers given since the last checkpoint, oldest first."""
 
-    __slots__ = ("_checkpoint", "_handlers")
+    __slots__ = ("_checkpoint", "_handlers", "checkpoints")
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
+        self.checkpoints = 0
+        """How many checkpoints were reached."""
         self._checkpoint: Location | None = None
         """The branch on which the last checkpoint was reached."""
 
@@ -55,32 +57,56 @@ class Handlers:
     def reach_checkpoint(self, branch: Location) -> None:
         """What was given so far stays as it is, whatever comes."""
         self._checkpoint = branch
+        self.checkpoints += 1
         self._handlers.clear()
 
     def give(self, handler: Handler) -> None:
         self._handlers.append(handler)
 
-    def below(self, loop: Location) -> tuple[bool, tuple[ev.RollbackHandler, ...]]:
-        """Return whether the last checkpoint was reached in a loop's iterations, and what they gave since: for its commit."""
-        if self._checkpoint is None:
-            return False, ()
-        depth = len(loop)
-        given = [one for one in self._handlers if one.given_on[:depth] == loop]
-        return self._checkpoint[:depth] == loop, tuple(
-            ev.RollbackHandler(one.name, one.input, one.seq) for one in given
-        )
-
-    def restore(self, loop: LoopEntry) -> None:
+    def restore(self, loop: LoopEntry) -> Carried:
         """Take over what the forgotten iterations of a loop have reached and given."""
         if loop.checkpoint:
             self.reach_checkpoint(loop.location)
         for one in loop.handlers:
             self.give(Handler(one.name, one.input, one.seq, loop.location, None))
+        return Carried(self, loop.location, self.checkpoints, len(loop.handlers))
+
+    def below(self, loop: Location) -> list[Handler]:
+        """Return what the iterations of a loop have given, oldest first."""
+        depth = len(loop)
+        return [one for one in self._handlers if one.given_on[:depth] == loop]
+
+    def reached_below(self, loop: Location) -> bool:
+        """Whether the last checkpoint was reached in an iteration of a loop."""
+        return self._checkpoint is not None and self._checkpoint[: len(loop)] == loop
 
     def newest_first(self) -> Sequence[Handler]:
         """Return what is to be undone, in that order: by what each one's branch had seen, then as they were given."""
         in_order = sorted(enumerate(self._handlers), key=lambda given: (given[1].seq, given[0]))
         return [handler for _, handler in reversed(in_order)]
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """How much of what a loop's iterations gave its commits carry by now: each carries what is new since the one before."""
+
+    handlers: Handlers
+    loop: Location
+    checkpoints: int
+    count: int
+
+    def next(self) -> tuple[bool, tuple[ev.RollbackHandler, ...]]:
+        """Return what the next commit carries: whether a checkpoint was reached, and what was given since."""
+        all_of_them = self.handlers
+        if not all_of_them.accepted:
+            return False, ()
+        checkpoint = False
+        if all_of_them.checkpoints != self.checkpoints:
+            checkpoint = all_of_them.reached_below(self.loop)
+            self.checkpoints, self.count = all_of_them.checkpoints, 0
+        given = all_of_them.below(self.loop)
+        fresh, self.count = given[self.count :], len(given)
+        return checkpoint, tuple(ev.RollbackHandler(one.name, one.input, one.seq) for one in fresh)
 
 
 async def undo(strand: Strand, steps: Iterable[ActivityStep]) -> list[ActivityFailed]:

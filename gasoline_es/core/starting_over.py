@@ -117,6 +117,7 @@ def plan(facts: Sequence[ev.Fact], start: Location) -> Plan:
             tagged = facts[fact[1] - 2] if isinstance(fact[3], ev.ActivityCompleted) else None
             if tagged is not None and isinstance(tagged[3], ev.WorkflowTagsUpdated):
                 superseded.add(tagged[1])  # recorded right before it, by the same attempt
+    _require_not_undone(live, superseded, start)
     generations = [fact[3].generation for fact in facts if isinstance(fact[3], ev.WorkflowRerun)]
     return Plan(
         start,
@@ -127,6 +128,23 @@ def plan(facts: Sequence[ev.Fact], start: Location) -> Plan:
         tuple(_returned(live, superseded)),
         [fact for fact in live if fact[1] not in superseded],
     )
+
+
+def _require_not_undone(live: Sequence[ev.Fact], superseded: set[int], start: Location) -> None:
+    """Refuse to go on with what a rollback has undone. Raises: RerunRefused."""
+    checkpoint: ev.Fact | None = None
+    for fact in live:
+        if isinstance(fact[3], ev.CheckpointReached):
+            checkpoint = fact
+        elif isinstance(fact[3], ev.RollbackStarted) and checkpoint is not None and checkpoint[1] not in superseded:
+            assert isinstance(checkpoint[3], ev.CheckpointReached)
+            at = format_location(checkpoint[3].location)
+            raise RerunRefused(
+                f"the workflow was rolled back: what it did since its checkpoint at {at} is undone, and starting over from "
+                f"{format_location(start)} would go on as if it were not. Start over from {at}, or from a step before",
+                location=format_location(start),
+                near=[at],
+            )
 
 
 def _whole_step(live: Sequence[ev.Fact], start: Location) -> Location:
@@ -263,7 +281,9 @@ def _returned(live: Sequence[ev.Fact], superseded: set[int]) -> Iterator[tuple[s
 
 # --- as a new workflow ------------------------------------------------------------------------------------------------
 
-_Copied = ev.LocatedData | ev.SignalReceived | ev.WorkflowTagsUpdated | ev.WorkflowRecovered
+_Copied = (
+    ev.LocatedData | ev.SignalReceived | ev.WorkflowTagsUpdated | ev.WorkflowRecovered | ev.WorkflowCancelRequested
+)
 """What a copy begins with, behind its dispatch."""
 
 

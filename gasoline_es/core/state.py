@@ -110,8 +110,10 @@ class Summary:
         if self.status == "unreadable":
             return
         if type(data) in _STEPS:
-            # Its body goes on, maybe in new code: what it waited for when it was suspended does not hold any more.
-            self.status, self.waiting = "running", None
+            # Its body goes on, maybe in new code: what it waited for when it was suspended does not hold any more. The dead
+            # stay dead, though: an output may still come for one, and only an operator wakes it.
+            if self.completed_us is None and self.error is None:
+                self.status, self.waiting = "running", None
             return
         match data:
             case ev.SignalReceived():
@@ -243,10 +245,11 @@ class WorkflowState:
         )
 
     def takes_outcome(self, location: Location) -> bool:
-        """Whether the outcome of an attempt there may be recorded: not once a cancel was thrown there, or it is all over."""
-        if self.cancel_seq is None:
-            return True
-        return self.summary.incomplete and not isinstance(self.history.at(location), InterruptedEntry)
+        """Whether the outcome of an attempt there may be recorded: not once something else is, or it is all over."""
+        entry = self.history.at(location)
+        if entry is not None and not isinstance(entry, ActivityEntry | PlacedEntry):
+            return False  # a cancel was thrown there, or something else was waited for in other code, and came
+        return self.cancel_seq is None or self.summary.incomplete
 
     def skip(self, seq: int, time_us: int, worker: str) -> None:
         """Pass over the next event, which was superseded (``core.folding``)."""
@@ -381,12 +384,14 @@ class WorkflowState:
         entry = self.history.at(data.location)
         if entry is None:
             entry = LoopEntry(data.location, data.version, seq, time_us, data.iteration, data.state, data.output)
-            entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
             self.history.add(entry)
         assert isinstance(entry, LoopEntry), f"no loop at {data.location}"
         entry.seq, entry.time_us = seq, time_us
         entry.iteration, entry.state, entry.output = data.iteration, data.state, data.output
-        entry.handlers, entry.checkpoint = data.handlers, data.checkpoint
+        if data.checkpoint:
+            entry.handlers, entry.checkpoint = data.handlers, True
+        elif data.handlers:
+            entry.handlers += data.handlers
         self.history.forget(data.location, data.iteration)
 
     def _start_over(self, data: ev.WorkflowRerun) -> None:

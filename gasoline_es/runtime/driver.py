@@ -280,7 +280,8 @@ class Driver:
     def leave(self, old: Live, new: Live) -> None:
         """A workflow starts over: let go of its body, and of the activities that belong to what holds no more."""
         old.drop_run()
-        self.forget((old,))
+        self._idle.pop(old, None)
+        self.suspects.move(old, new)
         self.runner.cancel_all(old.id, lambda key, location: key != key_at(new.state, location))
 
     def _wait(self, partition: Partition, live: Live) -> None:

@@ -62,7 +62,12 @@ class _Suspect:
     def wanted(self) -> bool:
         live = self.live
         run = live.run
-        return run is not None and not live.partition.lost and run.waits.get(self.wait.location) is self.wait
+        return (
+            run is not None
+            and not live.partition.lost
+            and run.waits.get(self.wait.location) is self.wait
+            and live.state.summary.incomplete  # its end may be decided, and not durable yet
+        )
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -136,6 +141,25 @@ class Suspects:
                 suspect.stop_timer()
                 self._trial.pop(suspect.key, None)
                 del suspects[suspect.key]
+        self._start_more()
+
+    def move(self, old: Live, new: Live) -> None:
+        """A workflow starts over: what stays of it is as suspect as before, and the rest is not waited for any more."""
+        for key, live in list(self.expected.items()):
+            if live is old:
+                self.expected[key] = new
+        for suspects in (self.held, self.under_way):
+            for suspect in [one for one in suspects.values() if one.live is old]:
+                stays = suspect.key == key_at(new.state, suspect.wait.location)
+                if not stays:
+                    suspect.stop_timer()
+                    self._trial.pop(suspect.key, None)
+                    del suspects[suspect.key]
+                elif suspects is self.held:
+                    del suspects[suspect.key]  # the new body comes to it anew
+                    self.expected[suspect.key] = new
+                else:
+                    suspect.live = new
         self._start_more()
 
     def hand_back(self) -> None:

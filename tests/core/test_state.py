@@ -188,3 +188,11 @@ def test_starts_are_counted_until_the_attempt_ends() -> None:
 def test_start_after_a_suspension_for_a_retry_makes_it_run() -> None:
     """semantics.md §7: its body goes on."""
     assert fold(DISPATCHED, TRIED, SUSPENDED, ev.ActivityStarted(AT, 1, "charge", 2)).summary.status == "running"
+
+
+def test_nothing_located_makes_a_dead_or_ended_workflow_run() -> None:
+    """semantics.md §7: nothing wakes a dead one but an operator; one that is over is over."""
+    output = ev.OutputReceived(((9,),), 1, "other", "ship", b"1")
+    assert fold(DISPATCHED, FAILED, output).summary.status == "dead"
+    assert fold(DISPATCHED, COMPLETED, output).summary.status == "complete"
+    assert fold(DISPATCHED, FAILED, output, ev.WorkflowWoken("operator")).summary.status == "running"

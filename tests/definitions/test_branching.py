@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -190,13 +191,28 @@ def test_loop_step_carries_the_state_as_it_will_come_back(ctx: WorkflowContext) 
     assert step.decode(step.encode(broken.value)) == Receipt(number=3)
 
 
-@pytest.mark.parametrize("state", [Basket(7), {"rounds": 1}, [1, 2], 7, None, "text"], ids=repr)
-def test_loop_takes_any_state_that_can_be_kept(ctx: WorkflowContext, state: Any) -> None:
+@pytest.mark.parametrize("state", [Basket(7), {"rounds": 1}, [1, 2]], ids=repr)
+def test_loop_takes_any_state_that_can_be_changed_and_kept(ctx: WorkflowContext, state: Any) -> None:
     async def anything(ctx: WorkflowContext, state: Any) -> Break[None] | None:
         return None
 
     step = made(ctx.loop(anything, state))
     assert step.decode_state(step.state) == state
+
+
+@pytest.mark.parametrize(
+    "state", [0, 1.5, "text", b"bytes", (1, 2), frozenset({1}), None, True, datetime(2026, 1, 1, tzinfo=UTC)]
+)
+def test_loop_refuses_a_state_that_its_body_cannot_change(state: Any) -> None:
+    """semantics.md §4: nothing but the state goes from one iteration to the next, so it would go on for ever."""
+    run = FakeRun()
+
+    async def anything(ctx: WorkflowContext, state: Any) -> Break[None] | None:
+        return None
+
+    with pytest.raises(DefinitionError, match=r"cannot be changed in place.*`ctx.repeat\(body\)`"):
+        _ = WorkflowContext(run).loop(anything, state)
+    assert len(run.refused) == 1
 
 
 def test_repeat_is_a_loop_without_a_state(ctx: WorkflowContext) -> None:
