@@ -296,7 +296,7 @@ class Branching(Listening):
         raise self._refused(DefinitionError(f"ctx.{verb} was given {body!r}; {fix}."))
 
 
-_UNCHANGING = (int, float, complex, str, bytes, tuple, frozenset, type(None), Enum, date, timedelta, Decimal, UUID)
+_UNCHANGING = (int, float, complex, str, bytes, tuple, frozenset, Enum, date, timedelta, Decimal, UUID)
 
 
 def _cannot_be_changed(state: object) -> DefinitionError:

@@ -69,7 +69,7 @@ class WorkflowDispatched:
 class WorkflowSuspended:
     """It left memory. Any of the conditions wakes it: the deadline, a signal of one of the names, an output it waits for.
 
-    ``outputs``: the ids of the workflows whose outputs it waits for.
+    ``outputs``: the ids of the workflows whose outputs it waits for, a thousand of them at most.
     """
 
     TYPE: ClassVar[str] = "workflow.suspended"

@@ -453,6 +453,8 @@ class _Loop:
         self._done += 1
         if value is None and self._done - self._committed < self._step.commit_interval:
             return True
+        if value is None and self._run.state.history.goes_on(self._entry.location, self._done):
+            return True  # the interval was longer once: a commit in the midst of what is recorded would shift its times
         encoded, self._state = self._step.roundtrip(self._state)
         output = None if value is None else self._step.encode(cast("Break[Any]", value).value)
         seq = self.branch.commit(self._entry, self._done, encoded, output, self._carried)

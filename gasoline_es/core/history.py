@@ -348,6 +348,11 @@ class History:
         index = bisect_left(entries, location, key=_location)
         return entries[index] if index < len(entries) and entries[index].location == location else None
 
+    def goes_on(self, loop: Location, iteration: int) -> bool:
+        """Whether something is recorded in an iteration of a loop behind this one."""
+        below = self._below.get(loop, ())
+        return any(self._branches.get((*loop, at)) or self._below.get((*loop, at)) for at in below if at[0] > iteration)
+
     def forgets(self, location: Location) -> bool:
         """Whether the location stands in an iteration that a loop has forgotten."""
         for depth in range(1, len(location) - 1):

@@ -307,7 +307,7 @@ class Run:
             return False
         if any(not runs_ahead(wait) for wait in self.fresh):
             return False
-        return self.ephemeral > sum(wait.step.ephemeral for wait in self.retrying.values())
+        return self.ephemeral > sum(wait.ephemeral for wait in self.retrying.values())
 
     def strand(self, asker: Asker, branch: Branch) -> Strand:
         """Return a strand for a body below this run's, in a copy of the context its workflow's body started with."""
@@ -321,7 +321,7 @@ class Run:
             return
         if isinstance(wait, WaitActivity):
             wait.alone = self.alone
-            if wait.step.ephemeral:
+            if wait.ephemeral:
                 self.ephemeral += 1
         if isinstance(wait, WaitSleep | WaitListen):
             self._undecided[wait.location] = wait
@@ -360,8 +360,8 @@ class Run:
             self.end = Unwound()
             return
         handlers = self.handlers.newest_first()
-        # A cancelled body cleans up by itself; what was under way when the cancel came is brought to its end.
-        if not handlers or (self.state.cancel_seq is not None and self.state.rollback_at is None):
+        # A body that was thrown the cancel cleans up by itself. One that ended before its turn could not.
+        if not handlers or self.cancelled:
             self.die(error)
             return
         try:
@@ -412,11 +412,11 @@ class _RolledBack:
 
 def runs_ahead(wait: Wait) -> bool:
     """Whether what a wait asks for may start before everything decided is durable, or needs no start any more."""
-    return wait.over or (isinstance(wait, WaitActivity) and wait.step.ephemeral and wait.not_before_us is None)
+    return wait.over or (isinstance(wait, WaitActivity) and wait.ephemeral and wait.not_before_us is None)
 
 
 def _is_ephemeral(wait: Wait | WaitCommit | WaitCancel) -> bool:
-    return isinstance(wait, WaitActivity) and wait.step.ephemeral
+    return isinstance(wait, WaitActivity) and wait.ephemeral
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:

@@ -196,8 +196,8 @@ class _Gone:
                 return True  # wherever it was recorded: the cancel that led to it is taken back
             return self._goes(data.location, seq, beside)
         if isinstance(data, ev.WorkflowRecovered):
-            # It may not name a step that is not there any more.
-            return seq > self.first and any(self._goes(at, seq, set()) for at in data.locations)
+            # What it opened and stays is open: a step beside the one that starts over goes on.
+            return seq > self.first and all(self._goes(at, seq, set()) for at in data.locations)
         return isinstance(data, _ENDING) and seq > self.first
 
     def _goes(self, location: Location, seq: int, beside: set[Location]) -> bool:

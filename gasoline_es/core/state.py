@@ -47,7 +47,7 @@ NULL = b"null"
 
 _STEPS: Final = frozenset(get_args(ev.LocatedData))
 
-RETAGGED_MAX = 100
+RETAGGED_MAX = 1_000
 """So many changes of a workflow's tags are remembered, for its body to see each time those of the time."""
 SIGNALS_REMEMBERED = 10_000
 """Ids of at least this many of a workflow's newest signals are remembered, and all of the last day's (design §5)."""

@@ -48,7 +48,13 @@ class WaitActivity:
     not_before_us: int | None = None
     heartbeat: bytes | None = None
     alone: bool = True
+    suspect: bool = False
     over: bool = False
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether its answer may be given before it is durable. Not a suspect's: that it ended must be known."""
+        return self.step.ephemeral and not self.suspect
 
 
 @dataclass(slots=True, eq=False)

@@ -181,6 +181,8 @@ class Driver:
                 size = len(output) + len(state.document)
                 if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
                     raise too_large("the output with the state", size)
+                if len(output) > OUTPUT_BYTES_MAX:
+                    raise too_large("the output", len(output), OUTPUT_BYTES_MAX)
                 for left in discarded(tuple(state.queue)):
                     partition.record(live, left)
                 partition.record(live, completed)
@@ -380,7 +382,7 @@ class Driver:
 
     def _record_output(self, partition: Partition, live: Live, attempt: Attempt, output: bytes) -> AttemptFailed | None:
         """Record that an attempt succeeded; or say how it failed after all, if what it gave is too large."""
-        hurry = not attempt.wait.step.ephemeral
+        hurry = not attempt.wait.ephemeral
         try:
             completed = activity_completed(attempt.wait, attempt.started_us, output, attempt.document)
             tags = attempt.context.changed_tags()
@@ -401,7 +403,7 @@ class Driver:
         failure = AttemptFailed(shortened(outcome.error, room // 3), outcome.final, beat)
         now_us = self._clock.now_us()
         failed = activity_failed(attempt.wait, attempt.started_us, failure, now_us, self.jitter())
-        partition.record(live, failed, hurry=not (attempt.wait.step.ephemeral and failed.final))
+        partition.record(live, failed, hurry=not (attempt.wait.ephemeral and failed.final))
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
@@ -490,6 +492,10 @@ class Driver:
         self.runner.close()
 
 
+OUTPUTS_SHOWN_MAX = 1_000
+"""So many of the workflows that a suspended one waits for are named: each wakes it, named or not."""
+
+
 def _suspended(run: Run) -> ev.WorkflowSuspended:
     deadlines: list[int] = []
     signals: set[str] = set()
@@ -512,11 +518,12 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
         if deadline_us is not None:
             deadlines.append(deadline_us)
     assert deadlines or signals or outputs, "nothing to wait for"
-    return ev.WorkflowSuspended(
-        min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), tuple(sorted(outputs))
-    )
+    shown = tuple(sorted(outputs))[:OUTPUTS_SHOWN_MAX]
+    return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), shown)
 
 
+OUTPUT_BYTES_MAX = RECORD_BYTES_MAX - 20_000
+"""An output may be so long: a workflow that waits for it records it as well, at a place and under names of its own."""
 LOGGED_CHARACTERS_MAX = 500
 
 

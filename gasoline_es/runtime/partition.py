@@ -558,10 +558,10 @@ def require_fit(what: str, value: bytes) -> None:
         raise too_large(what, len(value))
 
 
-def too_large(what: str, size: int) -> RecordTooLarge:
-    """Return the error for an event beyond the limit of a record."""
+def too_large(what: str, size: int, limit: int = RECORD_BYTES_MAX) -> RecordTooLarge:
+    """Return the error for an event beyond the limit of a record, or for what takes too much of one."""
     return RecordTooLarge(
-        f"{what} takes {size:,} bytes, more than a record may have ({RECORD_BYTES_MAX:,}). Keep the data elsewhere and "
+        f"{what} takes {size:,} bytes, more than a record may have ({limit:,}). Keep the data elsewhere and "
         f"pass a reference to it",
         size=size,
     )

@@ -113,6 +113,7 @@ class Suspects:
             self.held.pop(key, None)
             self._give_verdict(live, wait, started)
             return True
+        wait.suspect = True
         suspect = self.held[key] = _Suspect(key, live, wait, started)
         self._entered += 1
         latest_first = 0 if started is None else -started.time_us

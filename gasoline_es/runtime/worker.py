@@ -186,7 +186,7 @@ class Worker:
         node = self._node
         changed = asyncio.Event()
         unsubscribe = node.on_change(changed.set)
-        asked: dict[int, str] = {}
+        asked: dict[int, int] = {}
         try:
             while True:
                 changed.clear()
@@ -211,14 +211,17 @@ class Worker:
         else:
             _log.info("owns all %d partitions", count)
 
-    async def _ask_for(self, missing: Iterable[int], asked: dict[int, str]) -> None:
-        """Ask each owner once: one that drives nothing yields, a worker remembers it for the time when it stops."""
+    async def _ask_for(self, missing: Iterable[int], asked: dict[int, int]) -> None:
+        """Ask once for each epoch: who drives nothing yields, a worker remembers it for the time when it stops.
+
+        Not once for each owner: a process that yielded may have taken the partition back before anybody else came.
+        """
         for index in missing:
             owner = self._node.log.owner(index)
-            if owner is not None and owner.alive and asked.get(index) != owner.incarnation:
+            if owner is not None and owner.alive and asked.get(index) != owner.epoch:
                 with contextlib.suppress(NoSpace):
                     await self._node.request_partition(index)
-                    asked[index] = owner.incarnation
+                    asked[index] = owner.epoch
 
     async def _evict(self) -> None:
         assert self._driver is not None
