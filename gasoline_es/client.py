@@ -320,8 +320,8 @@ class Client:
         """End a workflow for good. On return that is durable: from here on it can only end as cancelled.
 
         Its body is thrown a ``Cancelled`` where it waits, and may clean up with steps of its own before it ends; what it
-        returns or raises then changes nothing. With ``now`` it ends at once and does not clean up: for one that is stuck
-        in its clean-up, or whose code is gone. A dead one has no body to clean up, and ends at once. Cancelling a
+        returns or raises then changes nothing. What ``on_rollback`` was given does not run. With ``now`` it ends at once and
+        does not clean up: for one that is stuck in its clean-up, or whose code is gone. A dead one has no body to clean up, and ends at once. Cancelling a
         workflow again changes nothing, so a call whose answer was lost can be repeated.
 
         Raises: WorkflowNotFound. GasolineError: it is complete already, or unreadable.

@@ -9,7 +9,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.errors import GasolineError
 
 NOT_FOUND: Final = 1
-"""Not found, damaged, or not readable."""
+"""Not found, refused, or damaged."""
 USED_WRONGLY: Final = 2
 BROKEN_PIPE: Final = 141
 """Whoever read the output left early: what a shell shows for a process that SIGPIPE ended."""
