@@ -427,13 +427,14 @@ def error_info(error: BaseException) -> ev.ErrorInfo:
 
 
 def _message_of(error: BaseException) -> str:
+    message = _text_of(error)
     if not isinstance(error, BaseExceptionGroup):
-        return _text_of(error)
+        return message
     errors = cast("BaseExceptionGroup[BaseException]", error).exceptions
     named = [f"{type(one).__qualname__}: {_text_of(one)[:_NAMED_CHARACTERS_MAX]}" for one in errors[:_NAMED_MAX]]
     if len(errors) > len(named):
         named.append(f"and {len(errors) - len(named)} more")
-    return f"{_text_of(error)}: {'; '.join(named)}"
+    return f"{message}: {'; '.join(named)}"
 
 
 def _text_of(error: BaseException) -> str:
