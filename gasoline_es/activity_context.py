@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
@@ -32,9 +33,8 @@ class ActivityContext:
     """The first parameter of an activity: who it works for, which attempt this is, and the workflow's state.
 
     Made by the runtime for each attempt; ``ActivityContext()`` does for a unit test. ``attempt`` counts from 1.
-    ``location`` is where the
-    step stands in the workflow's history, as ``{1, 4}``; ``generation`` counts how often the workflow started over from it or
-    from before it.
+    ``location`` is where the step stands in the workflow's history, as ``{1, 4}``; ``generation`` counts how often the
+    workflow started over from it or from before it. ``given_tags`` are what ``tags`` shows.
     """
 
     workflow_id: str = "00000000-0000-7000-8000-000000000000"
@@ -49,6 +49,7 @@ class ActivityContext:
     heartbeat_json: bytes = field(default=b"null", repr=False)
     alone: bool = True
     generation: int = 0
+    given_tags: Mapping[str, str] | None = field(default=None, repr=False)
 
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
@@ -85,6 +86,11 @@ class ActivityContext:
         return self._cancelled
 
     @property
+    def tags(self) -> Mapping[str, str]:
+        """The workflow's tags as the attempt started, read only; after ``update_tags`` those that were set."""
+        return MappingProxyType((self.given_tags or {}) if self._tags is None else self._tags)
+
+    @property
     def last_heartbeat(self) -> Any:
         """What the attempt before this one gave to its last ``heartbeat``; None if it gave nothing, or there was none.
 
@@ -109,9 +115,11 @@ class ActivityContext:
         self._beat_s = time.monotonic()
 
     def update_tags(self, tags: Tags, /) -> Awaitable[None]:
-        """Replace the workflow's tags; the change is committed together with the result, and dropped if that fails.
+        """Replace all of the workflow's tags; committed together with the result, and dropped if the attempt fails.
 
-        To be awaited where the activity is ``async def``; a plain ``def`` just calls it. Raises: InvalidTags.
+        To keep the others: ``await ctx.update_tags({**ctx.tags, "stage": "packed"})``.
+        To be awaited where the activity is ``async def``; a plain ``def`` just calls it. Raises: InvalidTags, which
+        is not tried again.
         """
         self._tags = check_tags(tags, f"update_tags in activity {self.name}")
         return _DONE

@@ -320,9 +320,9 @@ class Client:
         """End a workflow for good. On return that is durable: from here on it can only end as cancelled.
 
         Its body is thrown a ``Cancelled`` where it waits, and may clean up with steps of its own before it ends; what it
-        returns or raises then changes nothing. With ``now`` it ends at once and does not clean up: for one that is stuck
-        in its clean-up, or whose code is gone. A dead one has no body to clean up, and ends at once. Cancelling a
-        workflow again changes nothing, so a call whose answer was lost can be repeated.
+        returns or raises then changes nothing. What ``on_rollback`` was given does not run. With ``now`` it ends at once and
+        does not clean up: for one that is stuck in its clean-up, or whose code is gone. A dead one has no body to clean up,
+        and ends at once. Cancelling a workflow again changes nothing, so a call whose answer was lost can be repeated.
 
         Raises: WorkflowNotFound. GasolineError: it is complete already, or unreadable.
         """
@@ -350,8 +350,8 @@ class Client:
         by it are queued again, and state and tags are those of before. Steps beside it in a join stay. ``fork``: a new
         workflow starts over so, and this one is left alone. ``dry_run``: only say what would be done.
 
-        Raises: RerunRefused: nothing is recorded there. WorkflowNotFound; ValueError: no location. RecordTooLarge: there are
-            too many pieces of history to name. Nothing is recorded.
+        Raises: RerunRefused: nothing is recorded there. WorkflowNotFound; TypeError, ValueError: no location. RecordTooLarge:
+            there are too many pieces of history to name. Nothing is recorded.
         """
         start = read_location(from_location)
         check_workflow_id(workflow_id)

@@ -213,7 +213,7 @@ def _decoders(verb: str, kinds: tuple[Any, ...]) -> Mapping[str, Callable[[bytes
     except TypeError as error:  # what cannot be hashed is no class: most often a list of kinds
         listed = any(isinstance(kind, list | set | dict) for kind in kinds)
         fix = "give the kinds one by one" if listed else "give classes derived from gasoline_es.Signal"
-        raise DefinitionError(f"ctx.{verb} was given {kinds!r}; {fix}, as in `ctx.{verb}(Paid, Cancelled)`.") from error
+        raise DefinitionError(f"ctx.{verb} was given {kinds!r}; {fix}, as in `ctx.{verb}(Paid, Withdrawn)`.") from error
 
 
 @lru_cache(maxsize=512)

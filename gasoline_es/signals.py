@@ -21,7 +21,7 @@ class Signal(BaseModel):
         class Paid(Signal):
             amount: int
 
-        class Cancelled(Signal, name="order_cancelled"): ...
+        class Withdrawn(Signal, name="order_cancelled"): ...
 
     The wire name is the class's name in snake case (``paid``), or the class keyword ``name``. It is what the log says,
     so a renamed class needs ``name=`` with the old one. Raises: DefinitionError at the class when the name is not
@@ -72,13 +72,13 @@ def check_signal_kind(kind: object) -> type[Signal]:
     if isinstance(kind, type) and issubclass(kind, Signal) and kind is not Signal:
         return kind
     if kind is Signal:
-        fix = "Signal itself has no name; give the kinds to wait for, as in `ctx.listen(Paid, Cancelled)`"
+        fix = "Signal itself has no name; give the kinds to wait for, as in `ctx.listen(Paid, Withdrawn)`"
     elif isinstance(kind, Signal):
         fix = f"give the class, not an instance: `ctx.listen({type(kind).__name__})`"
     elif isinstance(kind, type):
         fix = f"derive it from Signal: `class {kind.__name__}(Signal): …`"
     else:
-        fix = "give classes derived from gasoline_es.Signal, as in `ctx.listen(Paid, Cancelled)`"
+        fix = "give classes derived from gasoline_es.Signal, as in `ctx.listen(Paid, Withdrawn)`"
     raise DefinitionError(f"{kind!r} is not a kind of signal; {fix}.")
 
 

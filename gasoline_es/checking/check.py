@@ -39,13 +39,20 @@ Candidate = tuple[bytes, str, str]
 
 _POLL_S: Final = 0.1
 
+_LEFT_OUT: Final = Verdict(False)
+"""Of a workflow that is over, where only those are asked for that can still run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How to check. ``sample``: only so many histories, the same ones each time. ``removable``: keep the ledger of calls."""
+    """How to check. ``sample``: only so many histories, the same ones each time. ``removable``: keep the ledger of calls.
+
+    ``incomplete``: only workflows that can still run; not with ``sample``, which is drawn before it is known who is over.
+    """
 
     sample: int | None = None
     removable: bool = False
+    incomplete: bool = False
 
 
 def check_here(
@@ -69,7 +76,7 @@ def check_here(
             chosen = _smallest(found, wish.sample)
         report = _empty(wish)
         for share in shares:
-            report.add(check_share(workflows, reader, share, chosen, wish.removable, advance))
+            report.add(check_share(workflows, reader, share, chosen, wish, advance))
         report.damages = list(dict.fromkeys(reader.damages))
     return _finished(report, workflows)
 
@@ -101,7 +108,7 @@ def check_in_processes(
             asked = [pool.submit(_candidates_of_worker, share, wish.sample) for share in shares]
             chosen = _smallest((one for part in _results(asked, told) for one in part), wish.sample)
         report = _empty(wish)
-        for part in _results([pool.submit(_check_in_worker, one, chosen, wish.removable) for one in shares], told):
+        for part in _results([pool.submit(_check_in_worker, one, chosen, wish) for one in shares], told):
             report.add(part)
     return _finished(report, workflows)
 
@@ -117,7 +124,7 @@ def _passes(wish: Wish) -> int:
 
 
 def _empty(wish: Wish) -> Report:
-    return Report(observed=Observed() if wish.removable else None)
+    return Report(observed=Observed() if wish.removable else None, left_out=0 if wish.incomplete else None)
 
 
 def _finished(report: Report, workflows: Workflows) -> Report:
@@ -152,11 +159,11 @@ def check_share(
     reader: Reader,
     share: Share,
     chosen: Collection[tuple[str, str]] | None,
-    removable: bool,
+    wish: Wish,
     advance: Advance,
 ) -> Report:
     """Check the histories of a share: all, or the chosen ones."""
-    fold = _Fold(workflows, chosen, removable)
+    fold = _Fold(workflows, chosen, wish)
     for topic, key, raw in reader.lines(share, advance):
         try:
             fold.take(topic, key, raw)
@@ -176,10 +183,10 @@ def _no_progress(_count: int) -> None:
 class _Fold:
     """Folds the events of many workflows, and judges each once it is complete or nothing more comes."""
 
-    def __init__(self, workflows: Workflows, chosen: Collection[tuple[str, str]] | None, removable: bool) -> None:
+    def __init__(self, workflows: Workflows, chosen: Collection[tuple[str, str]] | None, wish: Wish) -> None:
         self._workflows = workflows
         self._chosen = chosen
-        self._report = Report(observed=Observed() if removable else None)
+        self._report = _empty(wish)
         self._topic = ""
         self._states: dict[str, WorkflowState] = {}
         self._topics: dict[str, dict[str, WorkflowState]] = {"": self._states}
@@ -227,7 +234,10 @@ class _Fold:
         self.started_over[topic, workflow_id] = []
         self._states.pop(workflow_id, None)
         verdict, report = self._complete.pop((topic, workflow_id), None), self._report
-        if verdict is not None:
+        if verdict is _LEFT_OUT:
+            assert report.left_out is not None
+            report.left_out -= 1
+        elif verdict is not None:
             report.histories -= 1
             report.replayed -= verdict.replays
             report.partly -= verdict.partly
@@ -252,6 +262,9 @@ class _Fold:
 
     def _judge(self, state: WorkflowState) -> Verdict:
         report, name = self._report, state.summary.name
+        if report.left_out is not None and state.summary.status in ("complete", "cancelled"):
+            report.left_out += 1
+            return _LEFT_OUT
         report.histories += 1
         if state.dispatched is None:
             why = "its first event is missing" if state.summary.error is None else state.summary.error.message
@@ -329,8 +342,8 @@ def _candidates_of_worker(share: Share, count: int) -> list[Candidate]:
     return candidates(worker.workflows, worker.reader, share, count, worker.advance)
 
 
-def _check_in_worker(share: Share, chosen: Collection[tuple[str, str]] | None, removable: bool) -> Report:
+def _check_in_worker(share: Share, chosen: Collection[tuple[str, str]] | None, wish: Wish) -> Report:
     (worker,) = _workers
-    report = check_share(worker.workflows, worker.reader, share, chosen, removable, worker.advance)
+    report = check_share(worker.workflows, worker.reader, share, chosen, wish, worker.advance)
     report.damages = list(worker.reader.damages)
     return report

@@ -50,6 +50,8 @@ class Report:
     """How many of them replay, warnings included."""
     partly: int = 0
     """How many of those could be replayed only up to a step that was inserted: what is recorded behind it is not checked."""
+    left_out: int | None = None
+    """How many were not looked at because they are complete or cancelled, if only the others were asked for."""
     not_in_module: Counter[str] = field(default_factory=Counter[str])
     """Workflow name → histories that were not looked at, because the code has no workflow of that name."""
     divergences: list[Finding] = field(default_factory=list[Finding])
@@ -81,6 +83,8 @@ class Report:
         self.histories += other.histories
         self.replayed += other.replayed
         self.partly += other.partly
+        if self.left_out is not None and other.left_out is not None:
+            self.left_out += other.left_out
         self.not_in_module.update(other.not_in_module)
         self.divergences += other.divergences
         self.warnings += other.warnings
@@ -101,5 +105,7 @@ class Report:
             f"{self.replayed} of {self.histories} histories replay, {len(self.divergences)} diverge, "
             f"{len(self.unreadable)} cannot be read, {self.not_in_module.total()} are of other workflows"
         )
+        if self.left_out is not None:
+            counts += f", {self.left_out} are over and were left out"
         told = [f"{one.name} {one.workflow_id}: {one.message}" for one in (*self.divergences, *self.unreadable)]
         return "\n".join((counts, *told, *self.damages))

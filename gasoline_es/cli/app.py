@@ -120,9 +120,10 @@ def options(
       gasoline --log file:./data workflow list --status dead
       export GASOLINE_LOG=file:./data
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow rerun ID --from 3 --dry-run
       gasoline log verify
       gasoline replay-check shop.orders
 
-    Exit status: 0 fine; 1 not found, or damaged; 2 used wrongly.
+    Exit status: 0 fine; 1 not found, refused, or damaged; 2 used wrongly.
     """
     context.obj = Settings(log, namespace)

@@ -9,7 +9,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.errors import GasolineError
 
 NOT_FOUND: Final = 1
-"""Not found, damaged, or not readable."""
+"""Not found, refused, or damaged."""
 USED_WRONGLY: Final = 2
 BROKEN_PIPE: Final = 141
 """Whoever read the output left early: what a shell shows for a process that SIGPIPE ended."""
@@ -66,5 +66,6 @@ def _usage(error: Exception) -> str | None:
     if option in ("--log", "--namespace"):
         value = "URL" if option == "--log" else "NAME"
         return f"gasoline: {option} stands before the command: gasoline {option} {value} {path.partition(' ')[2]} …"
-    message = str(told()).replace("\n\t", " ").rstrip(".")
+    # "Value error" is what pydantic, which typer may check values with, puts before what was said.
+    message = str(told()).replace("\n\t", " ").replace(": Value error, ", ": ").rstrip(".")
     return escape(f"gasoline: {message}. See {path} --help")

@@ -49,9 +49,18 @@ class Line:
         return text
 
 
-def step_lines(location: Location, events: Sequence[Event], signals: Signals, full: bool) -> Line:
-    """Return the line of a step from all that is recorded at its location, and of the workflow while it lasted."""
-    return _placed(location, _step(events, signals, full))
+def step_lines(
+    location: Location, events: Sequence[Event], signals: Signals, full: bool, *, cancelled: bool = False
+) -> Line:
+    """Return the line of a step from all that is recorded at its location, and of the workflow while it lasted.
+
+    ``cancelled``: a cancel came to a step below it, so a race that nobody won gave the cancel.
+    """
+    line = _step(events, signals, full)
+    for event in events:
+        if cancelled and isinstance(event.data, ev.RaceDecided) and event.data.winner is None:
+            line.rest, line.rest_style = f"cancelled {_at(event)}", "yellow"
+    return _placed(location, line)
 
 
 def _placed(location: Location, line: Line) -> Line:
@@ -102,7 +111,7 @@ def _answered(located: Sequence[Event], events: Sequence[Event], signals: Signal
             title = f"removed {escape(first.kind)}{named}{_version(first.version)}"
             return Line(title, _at(event), rest_style=FAINT)
         case ev.VersionChecked():
-            title = f"check_version: {first.value}{_version(first.version)}"
+            title = f"check_version answers {first.value}{_version(first.version)}"
             return Line(title, _at(event), rest_style=FAINT)
         case _:
             return Line(escape(event.type), _at(event), rest_style=FAINT)
@@ -384,6 +393,10 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             yield line
         case ev.WorkflowRerun():
             yield _rerun(data, event)
+        case ev.WorkflowTagsUpdated():
+            line = Line("tags", _at(event), rest_style=FAINT)
+            line.below.append(Line("now:", render.tags(data.tags, full=full) or "none", title_style=FAINT))
+            yield line
         case ev.SignalReceived():
             yield _signal(event, full)
         case ev.SignalDiscarded():

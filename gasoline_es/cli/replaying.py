@@ -68,6 +68,9 @@ def replay_check(
             "--removable", help="Also show which ctx.v, removed and check_version calls nothing needs any more."
         ),
     ] = False,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Only histories that can still run: not complete, not cancelled.")
+    ] = False,
     json: Json = None,
 ) -> None:
     """Replay every recorded history in the code of a module, and name those that would diverge in it.
@@ -82,6 +85,7 @@ def replay_check(
       gasoline log dump --topic events | gzip > events.jsonl.gz
       gasoline replay-check shop/orders.py --from events.jsonl.gz
       gasoline replay-check shop.orders --removable
+      gasoline replay-check shop.orders --incomplete
 
     Exit status: 0 all replay; 1 some diverge, or cannot be read; 2 used wrongly.
 
@@ -94,7 +98,7 @@ def replay_check(
       site (with --removable): verb, call, file, line, line_end, needed_by,
         removable ("call", "old_way" or null)
       summary: histories, replayed, partly, diverged, warnings, unreadable,
-        not_in_module, unsure (with --removable)
+        not_in_module, unsure (with --removable), left_out (with --incomplete)
     """
     from gasoline_es.checking.check import Wish
     from gasoline_es.checking.code import Code, CodeRefused
@@ -104,6 +108,8 @@ def replay_check(
     assert settings is not None
     if removable and sample is not None:
         raise Misuse("--removable needs every history, so it cannot go with --sample")
+    if incomplete and sample is not None:
+        raise Misuse("--incomplete needs every history, to know which are over, so it cannot go with --sample")
     if from_ is not None and log is not None:
         raise Misuse("give the histories by --log or by --from, not by both")
     output = Output(json)
@@ -114,7 +120,7 @@ def replay_check(
             if from_ is not None
             else _log(settings if log is None else replace(settings, log=log))
         )
-        report = _check(code, source, jobs, Wish(sample, removable))
+        report = _check(code, source, jobs, Wish(sample, removable, incomplete))
     except CodeRefused as refused:
         raise Misuse(str(refused)) from refused
     _write(report, output)
@@ -185,6 +191,8 @@ def _summary(report: Report) -> dict[str, Any]:
     }
     if report.observed is not None:
         members["unsure"] = report.observed.unsure
+    if report.left_out is not None:
+        members["left_out"] = report.left_out
     return members
 
 
@@ -218,6 +226,8 @@ def _show(report: Report, output: Output) -> None:
     told = f"{report.replayed:,} of {count_of(report.histories)} replay"
     if report.partly:
         told += f", {report.partly:,} of them only up to a step that was inserted"
+    if report.left_out:
+        told += f"; {report.left_out:,} more {'is' if report.left_out == 1 else 'are'} over and left out"
     bad = [
         f"{len(findings):,} {what}"
         for findings, what in ((report.divergences, "diverge"), (report.unreadable, "cannot be read"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gasoline_es.cli import listing, render
 from gasoline_es.cli.escape import escape
@@ -15,7 +15,11 @@ from gasoline_es.core.events import ErrorInfo, Fact
 from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.errors import WorkflowNotFound
 from gasoline_es.log.port import Record
+
+_WAITED_FOR_MAX: Final = 3
+"""Of so many workflows that one waits for `get` says where they stand, as each has to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,24 @@ def _row(workflow: Workflow) -> listing.Row:
     return listing.Row(workflow.state.summary, workflow.partition, queued)
 
 
-def show(workflow: Workflow, output: Output, *, full: bool) -> None:
-    """Print a workflow as a block of labelled lines."""
+def waited_for(reading: Reading, workflow: Workflow) -> list[tuple[str, str, str]]:
+    """Return the ids of the first few workflows whose outputs a sleeping one waits for, how each stands, and its style."""
+    waiting = workflow.state.summary.waiting
+    told: list[tuple[str, str, str]] = []
+    for other in waiting.outputs[:_WAITED_FOR_MAX] if waiting is not None else ():
+        try:
+            summary = load(reading, other).state.summary
+        except (Failure, WorkflowNotFound):
+            told.append((other, "not found", "red"))
+            continue
+        note = render.note(summary)
+        stands = f"{escape(summary.name)}, {summary.status}{f': {note}' if note else ''}"
+        told.append((other, stands, render.STYLES.get(summary.status, "")))
+    return told
+
+
+def show(workflow: Workflow, output: Output, *, full: bool, others: Sequence[tuple[str, str, str]] = ()) -> None:
+    """Print a workflow as a block of labelled lines. ``others``: of :func:`waited_for`."""
     state, summary = workflow.state, workflow.state.summary
     facts = Facts()
     line = facts.add
@@ -90,6 +110,8 @@ def show(workflow: Workflow, output: Output, *, full: bool) -> None:
     line("name", escape(summary.name))
     status = summary.status if summary.waiting is None else f"{summary.status}, {render.waiting(summary.waiting)}"
     line("status", status, render.STYLES.get(summary.status, ""))
+    for other, stands, style in others:
+        line("of", f"{escape(other)} {stands}", style)
     if summary.tags:
         line("tags", render.tags(summary.tags, full=full))
     line("created", render.moment(summary.created_us))

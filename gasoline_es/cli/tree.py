@@ -79,6 +79,11 @@ class Step:
             case _:
                 return False
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel came to a step of this branch, or of one below it."""
+        return self.recorded(ev.StepInterrupted) is not None or any(step.cancelled for step in self.steps.values())
+
     def count(self) -> int:
         """Return how many events this step and those below it hold."""
         return len(self.events) + len(self.after) + sum(step.count() for step in self.steps.values())
@@ -211,7 +216,7 @@ def _line(step: Step, above: Step, history: History, full: bool) -> Line:
     opened = above.recorded(ev.BranchOpened)
     if opened is not None and opened.kind == "race":
         return competitor_lines(step.location, above.recorded(ev.RaceDecided))
-    return step_lines(step.location, step.events, history.signals, full)
+    return step_lines(step.location, step.events, history.signals, full, cancelled=step.cancelled)
 
 
 def _fold(tree: Tree, iterations: Sequence[Step], committed: int, *, faint: bool) -> None:

@@ -110,6 +110,8 @@ def list_(
 def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json = None) -> None:
     """Show where one workflow stands, with its input, output, state, error and queued signals.
 
+    As text it also says where the workflows stand whose outputs it waits for.
+
     \b
     Examples:
       gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
@@ -120,7 +122,7 @@ def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json =
     """
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.reading import reading
-    from gasoline_es.cli.single import load, members, show
+    from gasoline_es.cli.single import load, members, show, waited_for
 
     output = Output(json)
     with reading(_settings(context)) as log:
@@ -128,7 +130,7 @@ def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json =
         if output.json:
             output.object(members(workflow))
         else:
-            show(workflow, output, full=full)
+            show(workflow, output, full=full, others=waited_for(log, workflow))
 
 
 @commands.command(short_help="Show all that happened to one workflow.")

@@ -43,7 +43,12 @@ def parse_location(text: str) -> Location:
 
 
 def read_location(text: str) -> Location:
-    """Read a location as people write it: ``2,5,3`` and ``{2, 5, 3}`` are the same. Raises: ValueError."""
+    """Read a location as people write it: ``2,5,3`` and ``{2, 5, 3}`` are the same. Raises: ValueError, TypeError."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"a location is given as text, as the history shows it: '{{2, 5, 3}}' or '2,5,3', not as {type(text).__name__} "
+            f"{text!r:.100}"
+        )
     given = text.strip()
     bare = given[1:-1].strip() if given.startswith("{") and given.endswith("}") else given
     if not bare:

@@ -12,7 +12,7 @@ import heapq
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import RECORDED, Branch, Record
@@ -420,14 +420,28 @@ def _is_ephemeral(wait: Wait | WaitCommit | WaitCancel) -> bool:
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:
-    """Turn an exception into data, with its traceback as text."""
-    try:
-        message = str(error)
-    except Exception as broken:
-        message = f"(its text cannot be shown: {type(broken).__name__})"
+    """Turn an exception into data, with its traceback as text. The message of a group names the first few errors in it."""
     shown = traceback.TracebackException.from_exception(error, limit=-50)
     _keep_users_frames(shown)
-    return ev.ErrorInfo(type(error).__qualname__, message, "".join(shown.format()))
+    return ev.ErrorInfo(type(error).__qualname__, _message_of(error), "".join(shown.format()))
+
+
+def _message_of(error: BaseException) -> str:
+    message = _text_of(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return message
+    errors = cast("BaseExceptionGroup[BaseException]", error).exceptions
+    named = [f"{type(one).__qualname__}: {_text_of(one)[:_NAMED_CHARACTERS_MAX]}" for one in errors[:_NAMED_MAX]]
+    if len(errors) > len(named):
+        named.append(f"and {len(errors) - len(named)} more")
+    return f"{message}: {'; '.join(named)}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"(its text cannot be shown: {type(broken).__name__})"
 
 
 def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
@@ -438,4 +452,7 @@ def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
         shown = shown.__cause__ or shown.__context__
 
 
+_NAMED_MAX: Final = 3
+"""So many errors of a group are named in its message, each by at most so many characters of its text."""
+_NAMED_CHARACTERS_MAX: Final = 300
 _PACKAGE: Final = __file__.rpartition("core")[0]

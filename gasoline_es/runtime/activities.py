@@ -23,7 +23,7 @@ from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import codec_for
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
-from gasoline_es.errors import DefinitionError, NotRetryable, NotSerializable, RecordTooLarge
+from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.threads import DaemonThreads
 
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 Outcome = bytes | AttemptFailed
 """The output as JSON, or how the attempt failed."""
+
+_NOT_MENDED_BY_TIME = (DefinitionError, NotSerializable, InvalidTags, RecordTooLarge)
 
 
 def key_at(state: WorkflowState, location: Location) -> str:
@@ -166,7 +168,7 @@ class ActivityRunner:
             return
         if self.stopping:
             return
-        context = ActivityContext()  # filled one by one: to pass eleven keywords takes twice as long as all of this
+        context = ActivityContext()  # filled one by one: to pass twelve keywords takes twice as long as all of this
         context.workflow_id = summary.id
         context.workflow_name = summary.name
         context.name = wait.step.plan.name
@@ -179,6 +181,7 @@ class ActivityRunner:
         context.heartbeat_json = wait.heartbeat or b"null"
         context.alone = wait.alone
         context.generation = generation
+        context.given_tags = summary.tags
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self.stand_in is not None:
             attempt.definition = self.stand_in(attempt.definition)
@@ -363,7 +366,7 @@ def _failed(error: BaseException) -> AttemptFailed:
     if isinstance(error, NotRetryable):
         return AttemptFailed(_with_details(info, error), final=True)
     # A mistake in the code, or a result that cannot be kept, is not mended by doing the side effect once more.
-    return AttemptFailed(info, final=isinstance(error, (DefinitionError, NotSerializable, RecordTooLarge)))
+    return AttemptFailed(info, final=isinstance(error, _NOT_MENDED_BY_TIME))
 
 
 def _with_details(info: ErrorInfo, error: NotRetryable) -> ErrorInfo:

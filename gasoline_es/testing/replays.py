@@ -26,23 +26,29 @@ class ReplayCheck(Protocol):
         log_or_file: str | os.PathLike[str],
         *,
         namespace: str | None = None,
+        incomplete: bool = False,
     ) -> Report:
         """Check, and fail the test with every history that diverges or cannot be read."""
         ...
 
 
 def replay_check(
-    workflows: Iterable[Workflow[Any, Any]], log_or_file: str | os.PathLike[str], *, namespace: str | None = None
+    workflows: Iterable[Workflow[Any, Any]],
+    log_or_file: str | os.PathLike[str],
+    *,
+    namespace: str | None = None,
+    incomplete: bool = False,
 ) -> Report:
     """Replay every recorded history in these workflows, with no side effect; say which would diverge.
 
     ``log_or_file``: the URL of a log (``file:DIRECTORY``, ``memory:NAME``), or a file that ``gasoline log dump --json`` wrote
-    of its events, packed with gzip or not. ``namespace``: "default" for a log, all there are for a file. May be called with
-    or without a running event loop; the call blocks.
+    of its events, packed with gzip or not. ``namespace``: "default" for a log, all there are for a file. ``incomplete``: only
+    histories that can still run, not those of complete and cancelled workflows. May be called with or without a running
+    event loop; the call blocks.
 
     Raises: CodeRefused: two workflows have one name, or a type cannot be resolved. LogError: there is no such log.
     """
-    from gasoline_es.checking.check import check_here
+    from gasoline_es.checking.check import Wish, check_here
     from gasoline_es.checking.code import by_name_of
     from gasoline_es.checking.histories import FileSource, LogSource
 
@@ -50,17 +56,21 @@ def replay_check(
     given = os.fspath(log_or_file)
     is_log = isinstance(log_or_file, str) and given.partition(":")[0] in ("file", "memory")
     source = LogSource(given, namespace or "default") if is_log else FileSource(given, namespace)
-    return _outside_of_loops(lambda: check_here(by_name, source))
+    return _outside_of_loops(lambda: check_here(by_name, source, Wish(incomplete=incomplete)))
 
 
 def replay_check_or_fail(
-    workflows: Iterable[Workflow[Any, Any]], log_or_file: str | os.PathLike[str], *, namespace: str | None = None
+    workflows: Iterable[Workflow[Any, Any]],
+    log_or_file: str | os.PathLike[str],
+    *,
+    namespace: str | None = None,
+    incomplete: bool = False,
 ) -> Report:
     """Check as :func:`replay_check` does, and fail the test that calls this unless everything replays."""
     import pytest
 
     __tracebackhide__ = True
-    report = replay_check(workflows, log_or_file, namespace=namespace)
+    report = replay_check(workflows, log_or_file, namespace=namespace, incomplete=incomplete)
     if not report.ok:
         pytest.fail(str(report), pytrace=False)
     return report

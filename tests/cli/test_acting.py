@@ -49,6 +49,12 @@ async def broken(ctx: WorkflowContext, order: int) -> None:
     raise ValueError("no such order")
 
 
+@workflow
+async def parent(ctx: WorkflowContext, order: int) -> None:
+    child = await ctx.dispatch(broken, order)
+    await child.output()
+
+
 WORKFLOWS = (fulfil, wait_and_refund, broken)
 
 
@@ -124,6 +130,20 @@ def test_cancel_is_durable_and_a_worker_that_comes_cleans_up(shop: Shop) -> None
     listed = invoke("--log", shop.url, "workflow", "list", "--status", "cancelled").objects
     assert [found["id"] for found in listed] == [shop.waiting]
     assert listed[0]["completed"] is not None
+
+
+async def test_get_tells_that_the_workflow_which_one_waits_for_is_dead(tmp_path: Path) -> None:
+    """semantics.md §4: who waits for a dead workflow goes on waiting."""
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([parent, broken], evict_after=0):
+        handle = await gasoline.dispatch(parent, 3)
+        while (await handle.get()).status != "sleeping" or not [w async for w in gasoline.list(status="dead")]:
+            await asyncio.sleep(0.01)
+    shown = (await asyncio.to_thread(invoke, "--log", url, "workflow", "get", handle.id, "--text")).stdout
+    status, of = (line.split(maxsplit=1) for line in settled(shown, parent=handle.id).splitlines()[2:4])
+    assert (status[0], of[0]) == ("status", "of")
+    assert status[1].startswith("sleeping, waits for output of <id>")
+    assert of[1] == "<id> broken, dead: ValueError: no such order"
 
 
 def test_cancel_now_ends_it_at_once(shop: Shop) -> None:

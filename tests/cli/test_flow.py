@@ -145,6 +145,43 @@ def test_steps_that_have_to_do_with_other_workflows_tell_which(capsys: pytest.Ca
     ]
 
 
+def test_a_race_that_was_cancelled_is_not_one_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics.md §12: a race in which all ended and one was cancelled gives the cancel."""
+    told: list[EventData] = [
+        ev.WorkflowDispatched("sync", b"1", {}),
+        ev.BranchOpened(((1,),), 1, "race"),
+        ev.WorkflowCancelRequested("operator"),
+        ev.StepInterrupted(((1,), (1,), (1,)), 1, "listen"),
+        ev.StepInterrupted(((1,), (2,), (1,)), 1, "sleep"),
+        ev.RaceDecided(((1,),), None, b"null"),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    show(events, Output(False), full=False)
+    assert "{1} race  cancelled <time>" in settled(capsys.readouterr().out)
+
+
+def test_changed_tags_and_the_answers_of_version_checks_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[EventData] = [
+        ev.WorkflowDispatched("sync", b"1", {"order": "42"}),
+        ev.VersionChecked(((1,),), 2, 1),
+        ev.WorkflowTagsUpdated({"order": "42", "stage": "packed\x1b[31m"}),
+        ev.ActivityCompleted(((2,),), 1, "pack", 1, 0, b"1", b"3"),
+        ev.WorkflowTagsUpdated({}),
+    ]
+    events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
+    show(events, Output(False), full=False)
+    assert settled(capsys.readouterr().out).splitlines()[4:] == [
+        "├── {1} check_version answers 1 v2  <time>",
+        "├── tags  <time>",
+        "│   └── now:  order=42 stage=packed\\x1b[31m",
+        "├── {2} activity pack  <time>, took <s>",
+        "│   ├── input:  1",
+        "│   └── output:  3",
+        "└── tags  <time>",
+        "    └── now:  none",
+    ]
+
+
 def test_a_damaged_history_whose_loop_has_no_start_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[EventData] = [
         ev.RaceDecided(((1,),), 0, b"1"),

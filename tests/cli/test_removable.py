@@ -57,6 +57,19 @@ def test_complete_histories_need_nothing(recorded: Recorded, tmp_path: Path) -> 
     assert set(sites(recorded, release(tmp_path, done=done)).values()) == {"call"}
 
 
+def test_once_a_call_is_gone_only_complete_histories_still_have_what_it_stood_for(tmp_path: Path) -> None:
+    """`--incomplete` is what to check with from then on."""
+    inserted = rewritten(RELEASED["done"], (LABEL, INSERTED + LABEL))
+    first = record(tmp_path / "1", done=inserted, ship=ship((LABEL, INSERTED + LABEL)))
+    path = release(tmp_path / "with", done=inserted, ship=ship((LABEL, INSERTED + LABEL)))
+    assert [site["removable"] for site in by_kind(check(first, path, "--removable"))["site"]] == [None, "call"]
+    without = release(tmp_path / "without", ship=ship((LABEL, INSERTED + LABEL)))
+    everything = check(first, without)
+    assert (everything.status, [one["name"] for one in by_kind(everything)["diverged"]]) == (1, ["done"])
+    rest = check(first, without, "--incomplete")
+    assert (rest.status, by_kind(rest)["summary"][0]["histories"], by_kind(rest)["summary"][0]["left_out"]) == (0, 4, 2)
+
+
 def test_dead_histories_count_as_incomplete(recorded: Recorded, tmp_path: Path) -> None:
     died = rewritten(RELEASED["died"], ("    return await", CHECKED + "    return await"))
     assert sites(recorded, release(tmp_path, died=died)) == {"ctx.check_version(2)": None}

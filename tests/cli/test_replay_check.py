@@ -332,6 +332,7 @@ def test_a_module_may_be_named_as_it_is_imported_and_by_workflows(recorded: Reco
         ("FOLDER/shop.py", ["--log", "URL", "--from", "EVENTS"], "give the histories by --log or by --from, not by both"),
         ("FOLDER/shop.py", ["--from", "FOLDER/nothing.jsonl"], "there is no such file"),
         ("FOLDER/shop.py", ["--log", "URL", "--sample", "1", "--removable"], "cannot go with --sample"),
+        ("FOLDER/shop.py", ["--log", "URL", "--sample", "1", "--incomplete"], "cannot go with --sample"),
         ("FOLDER/shop.py", ["--log", "URL", "--jobs", "0"], "--jobs"),
         ("FOLDER/shop.py", [], "no log was given"),
     ],

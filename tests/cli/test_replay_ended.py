@@ -106,6 +106,12 @@ def test_histories_that_were_cancelled_or_recovered_replay(ended: Gasoline) -> N
     assert (report.histories, report.replayed, report.partly, report.warnings) == (4, 4, 0, [])
 
 
+def test_histories_that_are_over_can_be_left_out(ended: Gasoline) -> None:
+    report = replay_check([pay, hold_otherwise], ended.log.url, incomplete=True)
+    assert (report.ok, report.histories, report.left_out) == (True, 0, 4)
+    assert str(report).endswith("4 are over and were left out")
+
+
 @pytest.mark.parametrize(
     ("code", "kinds"),
     [(hold_otherwise, ["diverged", "diverged", "diverged"]), (hold_and_forget, [])],

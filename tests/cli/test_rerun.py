@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
-from gasoline_es.checking.check import check_here
+from gasoline_es.checking.check import Wish, check_here
 from gasoline_es.checking.code import by_name_of
 from gasoline_es.checking.histories import LogSource
 from tests.cli.terminal import Done, invoke, run_on_terminal, settled
@@ -170,6 +170,19 @@ SUPERSEDED = """\
     └── completed  <time>
         └── output:  "shipped 7 for 3"
 """
+
+
+def test_replay_check_leaves_out_a_workflow_that_started_over_only_once_it_is_over_again(shop: Shop) -> None:
+    def left_out() -> tuple[int, int | None]:
+        report = check_here(by_name_of([fulfil]), LogSource(shop.url, "default"), Wish(incomplete=True))
+        assert report.ok
+        return report.histories, report.left_out
+
+    assert left_out() == (0, 1)
+    assert shop.rerun(shop.id, "--from", "{2, 2}").status == 0
+    assert left_out() == (1, 0)
+    shop.work(shop.id)
+    assert left_out() == (0, 1)
 
 
 def test_replay_check_replays_what_holds(shop: Shop) -> None:

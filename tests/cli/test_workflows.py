@@ -169,7 +169,7 @@ fulfil <fulfil>  complete
 │   ├── started  <time>
 │   └── uninterrupted: ran out  <time>
 ├── {5} removed activity old_mail  <time>
-├── {6} check_version: 2  <time>
+├── {6} check_version answers 2  <time>
 ├── {7} listen with a timeout  until <time>
 │   ├── started  <time>
 │   ├── suspended  <time>, waits for signal paid until <time>

@@ -10,6 +10,7 @@ from gasoline_es.core.decide import decide
 from gasoline_es.core.ending import discarded, failures_in
 from gasoline_es.core.history import TAKEN_CHARACTERS_MAX
 from gasoline_es.core.location import Location
+from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import ActivityFailed, Cancelled, WorkflowNotFound
 
@@ -17,6 +18,21 @@ WORKFLOW_ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
 ERROR = ev.ErrorInfo("ConnectionError", "refused")
 FIRST: Location = ((1,),)
 SECOND: Location = ((2,),)
+
+
+def test_error_of_a_group_names_the_first_few_in_it() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    group = ExceptionGroup("all failed", [ValueError("x" * 1000), Mute(), KeyError("a"), KeyError("b")])
+    info = error_info(group)
+    assert info.type == "ExceptionGroup"
+    assert info.message == (
+        f"all failed (4 sub-exceptions): ValueError: {'x' * 300}; "
+        f"{Mute.__qualname__}: (its text cannot be shown: RuntimeError); KeyError: 'a'; and 1 more"
+    )
+    assert error_info(ExceptionGroup("one", [ValueError("a")])).message == "one (1 sub-exception): ValueError: a"
 
 
 def failed(location: Location, *, final: bool = True) -> ev.ActivityFailed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -188,6 +189,12 @@ def test_twenty_thousand_random_histories_stay_ordered_and_free_of_collisions() 
 @pytest.mark.parametrize("text", ["2,5,3", "{2, 5, 3}", " {2,5,3} ", "2, 5,3", "{ 2 , 5 , 3 }"])
 def test_location_is_read_as_people_write_it(text: str) -> None:
     assert read_location(text) == ((2,), (5,), (3,))
+
+
+@pytest.mark.parametrize("given", [((2,), (5,)), 3, None, b"{2}", [2, 5]])
+def test_location_of_people_is_text_and_nothing_else(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"given as text, as the history shows it: '\{2, 5, 3\}' or '2,5,3', not as "):
+        read_location(given)
 
 
 def test_location_of_people_is_the_root_only_with_braces() -> None:

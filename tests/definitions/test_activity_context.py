@@ -59,6 +59,20 @@ def test_cancelled_turns_true_once_the_runtime_says_so() -> None:
     assert cast(bool, ctx.cancelled)
 
 
+def test_tags_are_those_of_the_workflow_and_after_an_update_the_new_ones() -> None:
+    ctx = ActivityContext(given_tags={"order": "17", "stage": "new"})
+    assert ctx.tags == {"order": "17", "stage": "new"}
+    assert ctx.changed_tags() is None
+    ctx.update_tags({**ctx.tags, "stage": "packed"})
+    ctx.update_tags({**ctx.tags, "box": 3})
+    assert ctx.tags == ctx.changed_tags() == {"order": "17", "stage": "packed", "box": "3"}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        cast("dict[str, str]", ctx.tags)["order"] = "18"
+    with pytest.raises(AttributeError):
+        cast("Any", ctx).tags = {}
+    assert ActivityContext().tags == {}
+
+
 def test_state_that_was_not_asked_for_is_unchanged() -> None:
     assert context(b'{"items":[],"total":3}').changed_state() is None
 

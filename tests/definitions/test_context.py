@@ -279,7 +279,7 @@ WRONG_KINDS: list[tuple[tuple[Any, ...], str]] = [
     ((Signal,), r"Signal itself has no name"),
     ((Paid, int), r"derive it from Signal"),
     ((Paid(amount=1),), r"give (the class, not an instance|classes derived)"),
-    (([Paid, Cancelled],), r"give the kinds one by one, as in `ctx\.listen\(Paid, Cancelled\)`"),
+    (([Paid, Cancelled],), r"give the kinds one by one, as in `ctx\.listen\(Paid, Withdrawn\)`"),
     ((Paid, Paid), r"two kinds with the wire name 'paid': Paid and Paid; name it once"),
     ((Paid, AlsoPaid), r"'paid': Paid and AlsoPaid; give one of the classes another name with `name=`"),
 ]

@@ -78,6 +78,34 @@ def test_tags_that_cannot_be_are_refused_at_the_call() -> None:
         ActivityContext().update_tags(bad)
 
 
+@activity
+async def advance(ctx: ActivityContext, stage: str) -> None:
+    await ctx.update_tags({**ctx.tags, "stage": stage})
+
+
+@activity
+def tag_wrongly(ctx: ActivityContext, reason: str) -> None:
+    wrong: Any = {"reason": [reason]}
+    ctx.update_tags(wrong)
+
+
+@workflow
+async def stages(ctx: WorkflowContext, reason: str) -> dict[str, str]:
+    await ctx.activity(advance, "packed")
+    await ctx.activity(advance, "sent")
+    await ctx.catch(ctx.activity(tag_wrongly, reason))
+    return dict(ctx.tags)
+
+
+async def test_activity_sees_the_tags_of_its_workflow_and_can_keep_the_others(world: World) -> None:
+    """api.md, "Inside an activity"; what is no tag is a mistake in the code, and not tried again."""
+    process = await world.worker(stages)
+    handle = await process.gasoline.dispatch(stages, "late", tags={"order": 7, "stage": "new"})
+    assert await soon(handle.output()) == {"order": "7", "stage": "sent"}
+    (failed,) = [event.data for event in await handle.history() if isinstance(event.data, ev.ActivityFailed)]
+    assert (failed.attempt, failed.final, failed.error.type) == (1, True, "InvalidTags")
+
+
 beats: list[Any] = []
 release = threading.Event()
 

@@ -404,6 +404,7 @@ def told(ctx: ActivityContext) -> None:
     assert_type(ctx.attempt_at, datetime)
     assert_type(ctx.idempotency_key, str)
     assert_type(ctx.cancelled, bool)
+    assert_type(ctx.tags, Mapping[str, str])
 
 
 def states(ctx: ActivityContext) -> None:
