@@ -341,6 +341,12 @@ class Run:
             wait.asked = True
             self.busy -= 1
 
+    def suspect(self, wait: WaitActivity) -> None:
+        """Take no answer of this activity before it is durable, although it is ephemeral."""
+        if wait.ephemeral:
+            self.ephemeral -= 1
+        wait.suspect = True
+
     def give_up(self, wait: Wait) -> None:
         """Nobody waits for this any more."""
         if wait.over:

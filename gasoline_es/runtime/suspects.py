@@ -113,7 +113,8 @@ class Suspects:
             self.held.pop(key, None)
             self._give_verdict(live, wait, started)
             return True
-        wait.suspect = True
+        assert live.run is not None
+        live.run.suspect(wait)
         suspect = self.held[key] = _Suspect(key, live, wait, started)
         self._entered += 1
         latest_first = 0 if started is None else -started.time_us

@@ -108,6 +108,12 @@ async def poisoned(ctx: WorkflowContext, after_s: float) -> None:
 
 
 @workflow
+async def poisoned_in_passing(ctx: WorkflowContext, after_s: float) -> None:
+    await ctx.activity(work, 1.0, ephemeral=True)
+    await ctx.activity(poison, after_s, ephemeral=True)
+
+
+@workflow
 async def caught(ctx: WorkflowContext, after_s: float) -> str:
     match await ctx.catch(ctx.activity(poison, after_s)):
         case Ok():
@@ -126,7 +132,7 @@ async def working_together(ctx: WorkflowContext, seconds: list[float]) -> float:
     return sum(await ctx.join_all([ctx.activity(work, one) for one in seconds]))
 
 
-ALL = [poisoned, caught, working, working_together]
+ALL = [poisoned, poisoned_in_passing, caught, working, working_together]
 
 
 def starts(history: list[Event]) -> list[str]:
@@ -138,6 +144,14 @@ def sim() -> Iterator[Simulation]:
     with Simulation(ALL, jumps_max=1_000_000) as made:
         machine.sim = made
         yield made
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 3.0])
+def test_ephemeral_activity_in_front_of_one_that_kills_is_not_held_responsible(sim: Simulation, after_s: float) -> None:
+    """design §5: its end is on the log before what it led to may take the process down."""
+    handle = sim.dispatch(poisoned_in_passing, after_s)
+    with pytest.raises(WorkflowFailed, match=r"activity 'poison' at \{2\} failed with ProcessDied: 5 times in a row"):
+        handle.output()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 3.0, 30.0])

@@ -1,5 +1,7 @@
 """What each of two features keeps of the other: cancels, reruns, rollbacks, suspects, outputs, the check of histories."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
@@ -13,7 +15,8 @@ from gasoline_es import ActivityContext, Break, Gasoline, Signal, WorkflowContex
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Cancel
 from gasoline_es.errors import GasolineError, NotRetryable, RerunRefused
-from gasoline_es.runtime import suspects
+from gasoline_es.runtime import driver, suspects
+from gasoline_es.runtime.worker import Worker
 from gasoline_es.testing import Simulation, replay_check
 from tests.engine.harness import World, soon, types
 
@@ -318,3 +321,106 @@ def test_a_cancelled_workflow_that_starts_its_clean_up_over_ends_cancelled(fork:
         assert again.get().status == "cancelled"
         done = [event.data.name for event in again.history() if isinstance(event.data, ev.ActivityCompleted)]
         assert done == (["double", "undo"] if fork else ["double", "undo", "undo"])
+
+
+# --- recover, then a rerun beside it ------------------------------------------------------------------------------------
+
+
+closed = {"left": True}
+
+
+@activity(max_attempts=1)
+async def left(ctx: ActivityContext, _: None) -> str:
+    if closed["left"]:
+        raise ConnectionError("closed")
+    await asyncio.sleep(20)
+    return "left"
+
+
+@activity(max_attempts=1)
+async def right(ctx: ActivityContext, _: None) -> str:
+    raise ConnectionError("closed for ever")
+
+
+@workflow
+async def left_or_right(ctx: WorkflowContext, _: None) -> int:
+    return (await ctx.race(ctx.activity(left, None), ctx.activity(right, None)))[0]
+
+
+def test_what_was_recovered_stays_open_beside_a_step_that_starts_over() -> None:
+    """semantics.md §4, §7: the other competitors stay, as they are."""
+    closed["left"] = True
+    with Simulation([left_or_right]) as sim:
+        handle = sim.dispatch(left_or_right, None)
+        sim.advance(1)
+        assert handle.get().status == "dead"
+        closed["left"] = False
+        handle.recover()
+        sim.advance(5)
+        handle.rerun("{1, 2, 1}")
+        assert handle.output() == 0
+        assert len(sim.calls(left)) == 2, "the attempt that was under way is the one that wins"
+
+
+# --- a worker and a client that comes back ------------------------------------------------------------------------------
+
+
+async def test_a_worker_asks_again_for_a_partition_that_its_owner_took_back(file_world: World) -> None:
+    """design §5: who drives nothing yields to a worker; also the second time."""
+    client = await file_world.process()
+    handle = await client.gasoline.dispatch(holding, 1)
+    index = client.node.index_of(handle.id)
+    asked: dict[int, int] = {}
+    worker_node = (await file_world.process()).node
+    worker = Worker(worker_node, [holding])
+    for times in (1, 2):
+        await worker._ask_for([index], asked)
+        await worker._ask_for([index], asked)  # once for each time that it is owned
+        async with asyncio.timeout(20):
+            while index in client.node.partitions:
+                await asyncio.sleep(0.001)
+        client.node._yielded.clear()
+        if times == 1:
+            assert await client.node.own(index) is not None
+
+
+# --- more than a record holds ---------------------------------------------------------------------------------------------
+
+
+@workflow
+async def waits_for_many(ctx: WorkflowContext, ids: list[str]) -> list[int]:
+    return await ctx.join_all([ctx.output(waits_to_go, one) for one in ids])
+
+
+async def test_a_workflow_that_waits_for_very_many_outputs_leaves_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it waits for is named for people, as far as a record has room; each of them wakes it."""
+    monkeypatch.setattr(driver, "OUTPUTS_SHOWN_MAX", 3)
+    process = await world.worker(waits_to_go, waits_for_many)
+    others = [await process.gasoline.dispatch(waits_to_go, None) for _ in range(8)]
+    handle = await process.gasoline.dispatch(waits_for_many, [one.id for one in others])
+    for one in others:
+        await process.until(one.id, lambda history: "waiter.added" in types(history))
+    await process.settle()
+    await process.evict()
+    await process.status(handle.id, "sleeping")
+    suspended = [event.data for event in await handle.history() if isinstance(event.data, ev.WorkflowSuspended)]
+    assert [len(data.outputs) for data in suspended] == [3]
+    for one in others:
+        await one.signal(Go())
+    assert await soon(handle.output()) == [1] * 8
+
+
+@workflow
+async def much_to_give(ctx: WorkflowContext, size: int) -> str:
+    return "x" * size
+
+
+async def test_an_output_leaves_room_for_who_records_it_as_well(world: World) -> None:
+    """What fits at the end of one history must fit into that of a workflow that waits for it."""
+    process = await world.worker(much_to_give)
+    fits = await process.gasoline.dispatch(much_to_give, driver.OUTPUT_BYTES_MAX - 2)
+    assert len(await soon(fits.output())) == driver.OUTPUT_BYTES_MAX - 2
+    too_much = await process.gasoline.dispatch(much_to_give, driver.OUTPUT_BYTES_MAX - 1)
+    await process.status(too_much.id, "dead")
