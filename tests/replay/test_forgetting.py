@@ -225,8 +225,8 @@ def test_what_is_kept_of_a_loop_of_many_iterations_is_no_more_than_of_few() -> N
     assert kept[0] < 12
 
 
-def test_a_commit_in_the_middle_of_recorded_iterations_forgets_only_those_before_it() -> None:
-    """A shorter ``commit_interval`` in new code commits iterations behind which others are recorded already."""
+def test_a_shorter_interval_forgets_all_that_was_recorded_with_a_longer_one() -> None:
+    """A shorter ``commit_interval`` in new code commits behind the iterations that are recorded already, all at once."""
 
     async def iteration(ctx: WorkflowContext, state: list[int]) -> None:
         await ctx.activity(charge, state[0])
@@ -249,10 +249,10 @@ def test_a_commit_in_the_middle_of_recorded_iterations_forgets_only_those_before
 
     world.around_append = watch
     world.restart(often)
-    assert [entry.iteration for entry in world.state.history.branch(()) if isinstance(entry, LoopEntry)] == [6]
-    # Of each two iterations and the commit before theirs; the document is kept, whichever iteration it stands in.
-    assert world.index.located(WORKFLOW_ID).forgotten == 9
-    assert sorted(set(forgotten)) == [0, 3, 6]
+    assert [entry.iteration for entry in world.state.history.branch(()) if isinstance(entry, LoopEntry)] == [7]
+    # Seven activities and the first commit; the event with the document is kept.
+    assert world.index.located(WORKFLOW_ID).forgotten == 7
+    assert sorted(set(forgotten)) == [0]
     assert world.state.document == b"6"
 
 
