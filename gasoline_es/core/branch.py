@@ -395,29 +395,30 @@ class Branch:
 
     def checkpoint(self, step: CheckpointStep) -> None:
         """Pass a checkpoint. Raises: HistoryDiverged."""
-        location, entry = self.cursor.place(step, "checkpoint", None)
-        if entry is None:
-            self._record(ev.CheckpointReached(location, step.version))
-            entry = self._state.history.at(location)
+        entry = self._opened(step, "checkpoint", None, lambda at: ev.CheckpointReached(at, step.version))
         assert isinstance(entry, CheckpointEntry)
         self.clock_us, self.seq = entry.time_us, entry.seq
 
     def open_rollback(self, step: RollbackStep, error: ev.ErrorInfo) -> RollbackEntry:
         """Place the branch on which the workflow is rolled back. Raises: HistoryDiverged: the body had more to do, once."""
-        location, entry = self.cursor.place(step, "rollback", None)
-        if entry is None:
-            self._record(ev.RollbackStarted(location, step.version, error))
-            entry = self._state.history.at(location)
+        entry = self._opened(step, "rollback", None, lambda at: ev.RollbackStarted(at, step.version, error))
         assert isinstance(entry, RollbackEntry)
         return entry
 
     def open(self, step: Step, kind: ev.BranchKind, name: str | None = None) -> BranchEntry:
         """Place a closure, an inline workflow or a race; record that it is there. Raises: HistoryDiverged."""
+        entry = self._opened(step, kind, name, lambda at: ev.BranchOpened(at, step.version, kind, name))
+        assert isinstance(entry, BranchEntry)
+        return entry
+
+    def _opened(
+        self, step: Step, kind: str, name: str | None, first: Callable[[Location], ev.EventData]
+    ) -> Entry | None:
+        """Place a step whose first record says no more than that it was reached; record that, unless it is recorded."""
         location, entry = self.cursor.place(step, kind, name)
         if entry is None:
-            self._record(ev.BranchOpened(location, step.version, kind, name))
+            self._record(first(location))
             entry = self._state.history.at(location)
-        assert isinstance(entry, BranchEntry)
         return entry
 
     def decide_race(self, step: Step, entry: BranchEntry, winner: int | None, value: bytes) -> None:
@@ -436,10 +437,7 @@ class Branch:
 
     def open_loop(self, step: LoopStep) -> LoopEntry:
         """Place a loop; record that it is there, with its first state. Raises: HistoryDiverged."""
-        location, entry = self.cursor.place(step, "loop", None)
-        if entry is None:
-            self._record(ev.LoopCommitted(location, step.version, 0, step.state))
-            entry = self._state.history.at(location)
+        entry = self._opened(step, "loop", None, lambda at: ev.LoopCommitted(at, step.version, 0, step.state))
         assert isinstance(entry, LoopEntry)
         return entry
 

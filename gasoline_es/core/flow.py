@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gasoline_es.core.branch import Branch
-from gasoline_es.core.rollback import Carried
 from gasoline_es.core.steps import (
     Break,
     CatchStep,
@@ -384,7 +383,6 @@ class _Loop:
         self.branch = asker.branch.below(self._entry.location, self._entry.version)
         self._done = self._committed = self._entry.iteration
         self._state: Any = None
-        self._carried = Carried(run.handlers, self._entry.location, 0, 0)
         self._node: Strand | WaitCommit | None = None
         self._starting = self._cancelled = False
         self._result: tuple[Any, Failure | None] | None = None
@@ -392,6 +390,7 @@ class _Loop:
     def start(self) -> None:
         if self._entry.output is None:
             self._state = self.branch.loop_state(self._step, self._entry)
+        # Not before: handlers are in the order in which they were given, and what was placed before it may give some.
         self._carried = self._run.handlers.restore(self._entry)
         if self._done and self._run.side_by_side:
             self._wait_for_commit(self._entry.seq)

@@ -350,6 +350,8 @@ class History:
 
     def goes_on(self, loop: Location, iteration: int) -> bool:
         """Whether something is recorded in an iteration of a loop behind this one."""
+        if self._branches.get((*loop, (iteration + 1,))):
+            return True  # as a rule; a search at each of many iterations would cost their square
         below = self._below.get(loop, ())
         return any(self._branches.get((*loop, at)) or self._below.get((*loop, at)) for at in below if at[0] > iteration)
 
