@@ -25,7 +25,7 @@ from gasoline_es.core.steps import (
 )
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
-from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.log.port import PAYLOAD_BYTES_MAX
 from gasoline_es.sending import Sending
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import RunPort, Step
@@ -52,8 +52,6 @@ _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output"
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
 
 _IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
-INPUT_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
-"""An activity's input may be so long: the rest of the record's limit is for what says how the attempt ended."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -145,7 +143,7 @@ class WorkflowContext(Sending):
             raise self._refused(_no_activity(definition))
         plan = definition.plan
         encoded = plan.encode(input, plan.parameter)
-        if len(encoded) > INPUT_BYTES_MAX:
+        if len(encoded) > PAYLOAD_BYTES_MAX:
             raise _input_too_large(definition, len(encoded))
         if max_attempts is not None or timeout is not None:
             plan = _overridden(plan, max_attempts, timeout)
@@ -202,7 +200,7 @@ class WorkflowContext(Sending):
         if not isinstance(definition, Activity):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._refused(_no_activity(definition, "on_rollback"))
         encoded = definition.input_codec.encode(input, definition.parameter)
-        if len(encoded) > INPUT_BYTES_MAX:
+        if len(encoded) > PAYLOAD_BYTES_MAX:
             raise _input_too_large(definition, len(encoded))
         self._run.give_handler(definition.plan, encoded)
 
@@ -280,7 +278,7 @@ def _overridden(plan: ActivityPlan, max_attempts: int | None, timeout: Seconds |
 
 def _input_too_large(definition: Activity[Any, Any], size: int) -> RecordTooLarge:
     return RecordTooLarge(
-        f"the input of {definition.what} takes {size:,} bytes as JSON, more than {INPUT_BYTES_MAX:,}: its record also has "
+        f"the input of {definition.what} takes {size:,} bytes as JSON, more than {PAYLOAD_BYTES_MAX:,}: its record also has "
         f"to hold the output, or the error. Keep the data elsewhere and pass a reference to it",
         size=size,
     )

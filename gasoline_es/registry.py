@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.errors import DefinitionError
 
@@ -65,6 +66,11 @@ class Registry(Mapping[str, Workflow[Any, Any]]):
                     self.meet(found)
                     return found
         return None
+
+    def plan_of(self, name: str) -> ActivityPlan | None:
+        """Return how an activity is run that :meth:`activity` finds."""
+        found = self.activity(name)
+        return None if found is None else found.plan
 
     def _add(self, workflow: Workflow[Any, Any]) -> None:
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from gasoline_es.branching import Branching
 from gasoline_es.core.ids import check_workflow_id
@@ -10,18 +10,12 @@ from gasoline_es.core.steps import DispatchStep, OutputStep, SignalStep
 from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.definitions import I, O, Workflow
 from gasoline_es.errors import DefinitionError, RecordTooLarge
-from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.log.port import PAYLOAD_BYTES_MAX
 from gasoline_es.signals import Signal, signal_codec
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import Step
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T", covariant=True)
-
-SENT_BYTES_MAX = RECORD_BYTES_MAX - 20_000
-"""A signal's body or a workflow's input may be so long: the rest of the record's limit is for what else it holds."""
 
 
 class SubWorkflow(Generic[T]):
@@ -160,9 +154,9 @@ class Sending(Branching):
 
 def _check_size(what: str, *parts: bytes) -> None:
     size = sum(map(len, parts))
-    if size > SENT_BYTES_MAX:
+    if size > PAYLOAD_BYTES_MAX:
         raise RecordTooLarge(
-            f"{what} takes {size:,} bytes as JSON, more than {SENT_BYTES_MAX:,}. Keep the data elsewhere and pass a "
+            f"{what} takes {size:,} bytes as JSON, more than {PAYLOAD_BYTES_MAX:,}. Keep the data elsewhere and pass a "
             f"reference to it",
             size=size,
         )

@@ -19,7 +19,6 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Returned, Unwound
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.strand import FATAL
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import Wait, WaitActivity, WaitListen, WaitSleep
@@ -71,12 +70,8 @@ class _Trial:
         # One that is over will never run again, so it needs nothing.
         self.observed = observed if state.summary.incomplete else None
         kind = WatchedRun if self.observed is None else ObservedRun
-        self.run = kind(state, self._record, plan_of=self._plan_of)
-
-    def _plan_of(self, name: str) -> ActivityPlan | None:
-        """Find an activity as the engine does that runs this workflow."""
-        activity = Registry([self.definition]).activity(name)
-        return None if activity is None else activity.plan
+        # A registry as an engine's that runs this workflow; made when it is asked: few histories have handlers.
+        self.run = kind(state, self._record, plan_of=lambda name: Registry([definition]).plan_of(name))
 
     def _record(self, data: ev.EventData) -> None:
         summary = self.state.summary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 from gasoline_es.cli import render
 from gasoline_es.cli.escape import escape
@@ -24,7 +25,6 @@ def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) 
 
     Raises: Failure, WorkflowNotFound: there is no such log, namespace or workflow; nothing is made. GasolineError: refused.
     """
-    # Opened to be read first: opened for writing, a log that is not there would be made.
     with reading(settings) as log:
         next(history_records(log, workflow_id))
     info = asyncio.run(_done(settings, workflow_id, deed))
@@ -35,8 +35,13 @@ def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) 
         show(info, output)
 
 
+def deciding(settings: Settings) -> AbstractAsyncContextManager[Gasoline]:
+    """Open the log that the settings name to decide something. One that is not there is made: read it first."""
+    return Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE)
+
+
 async def _done(settings: Settings, workflow_id: str, deed: Deed) -> WorkflowInfo:
-    async with Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE) as gasoline:
+    async with deciding(settings) as gasoline:
         await deed(gasoline)
         return await gasoline.get(workflow_id)
 

@@ -6,15 +6,15 @@ import asyncio
 import dataclasses
 
 from gasoline_es.cli import render
+from gasoline_es.cli.acting import deciding
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Misuse
 from gasoline_es.cli.output import Output
-from gasoline_es.cli.reading import DEFAULT_NAMESPACE, reading
+from gasoline_es.cli.reading import reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.cli.single import sound_facts
 from gasoline_es.core.location import Location, format_location, read_location
 from gasoline_es.core.starting_over import RerunInfo, plan
-from gasoline_es.engine import Gasoline
 
 
 def rerun(settings: Settings, workflow_id: str, start: str, fork: bool, dry_run: bool, as_json: bool | None) -> None:
@@ -27,7 +27,6 @@ def rerun(settings: Settings, workflow_id: str, start: str, fork: bool, dry_run:
         at = read_location(start)
     except ValueError as error:
         raise Misuse(f'--from {start!r} is no location: write it as "{{2, 5, 3}}" or 2,5,3') from error
-    # Opened to be read first: opened for writing, a log that is not there would be made.
     with reading(settings) as log:
         info = plan(list(sound_facts(log, workflow_id)), at).info(workflow_id)
     if not dry_run:
@@ -39,7 +38,7 @@ def rerun(settings: Settings, workflow_id: str, start: str, fork: bool, dry_run:
 
 
 async def _done(settings: Settings, workflow_id: str, start: Location, fork: bool) -> RerunInfo:
-    async with Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE) as gasoline:
+    async with deciding(settings) as gasoline:
         return await gasoline.rerun(workflow_id, format_location(start), fork=fork)
 
 

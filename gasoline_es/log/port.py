@@ -30,6 +30,9 @@ Position = NewType("Position", dict[str, Any])
 RECORD_BYTES_MAX: Final = 1_000_000
 """One limit everywhere: the encoded record (its line in the file log) must not be longer. Fits Kafka's default."""
 
+PAYLOAD_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
+"""One payload (an input, a signal's body, an output) may be so long: the rest is for what else its records hold."""
+
 
 class NewRecord(NamedTuple):
     """A record to append (a tuple, because one is made for every event).

@@ -21,11 +21,10 @@ from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_
 from gasoline_es.core.ending import cancelled, discarded
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, End, Returned, Run, error_info
-from gasoline_es.core.steps import ActivityPlan
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
-from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
 from gasoline_es.runtime.live import Live
@@ -148,7 +147,7 @@ class Driver:
         def record(data: ev.EventData) -> None:
             partition.record(live, data, hurry=False)  # whatever the turn comes to: it rides with that
 
-        run = live.run = Run(live.state, record, self._plan_of)
+        run = live.run = Run(live.state, record, self.registry.plan_of)
         dispatched = live.state.dispatched
         assert dispatched is not None
         try:
@@ -162,10 +161,6 @@ class Driver:
             return run
         run.start(lambda strand: definition.fn(WorkflowContext(strand), given), now_us, live.durable_seq)
         return run
-
-    def _plan_of(self, name: str) -> ActivityPlan | None:
-        activity = self.registry.activity(name)
-        return None if activity is None else activity.plan
 
     def _finish(self, partition: Partition, live: Live, end: End) -> None:
         """Record how the body ended. A dead run leaves the recorded steps as they are."""
@@ -181,8 +176,9 @@ class Driver:
                 size = len(output) + len(state.document)
                 if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
                     raise too_large("the output with the state", size)
-                if len(output) > OUTPUT_BYTES_MAX:
-                    raise too_large("the output", len(output), OUTPUT_BYTES_MAX)
+                # A workflow that waits for it records it as well, at a place and under names of its own.
+                if len(output) > PAYLOAD_BYTES_MAX:
+                    raise too_large("the output", len(output), PAYLOAD_BYTES_MAX)
                 for left in discarded(tuple(state.queue)):
                     partition.record(live, left)
                 partition.record(live, completed)
@@ -522,8 +518,6 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
     return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), shown)
 
 
-OUTPUT_BYTES_MAX = RECORD_BYTES_MAX - 20_000
-"""An output may be so long: a workflow that waits for it records it as well, at a place and under names of its own."""
 LOGGED_CHARACTERS_MAX = 500
 
 

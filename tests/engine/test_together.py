@@ -15,6 +15,7 @@ from gasoline_es import ActivityContext, Break, Gasoline, Signal, WorkflowContex
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Cancel
 from gasoline_es.errors import GasolineError, NotRetryable, RerunRefused
+from gasoline_es.log.port import PAYLOAD_BYTES_MAX
 from gasoline_es.runtime import driver, suspects
 from gasoline_es.runtime.worker import Worker
 from gasoline_es.testing import Simulation, replay_check
@@ -420,7 +421,7 @@ async def much_to_give(ctx: WorkflowContext, size: int) -> str:
 async def test_an_output_leaves_room_for_who_records_it_as_well(world: World) -> None:
     """What fits at the end of one history must fit into that of a workflow that waits for it."""
     process = await world.worker(much_to_give)
-    fits = await process.gasoline.dispatch(much_to_give, driver.OUTPUT_BYTES_MAX - 2)
-    assert len(await soon(fits.output())) == driver.OUTPUT_BYTES_MAX - 2
-    too_much = await process.gasoline.dispatch(much_to_give, driver.OUTPUT_BYTES_MAX - 1)
+    fits = await process.gasoline.dispatch(much_to_give, PAYLOAD_BYTES_MAX - 2)
+    assert len(await soon(fits.output())) == PAYLOAD_BYTES_MAX - 2
+    too_much = await process.gasoline.dispatch(much_to_give, PAYLOAD_BYTES_MAX - 1)
     await process.status(too_much.id, "dead")
