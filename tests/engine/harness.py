@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from gasoline_es import Gasoline, Workflow, WorkflowHandle
@@ -226,6 +227,16 @@ class Process:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
+    async def live(self, life: Coroutine[Any, Any, object]) -> bool:
+        """Let something go on until it ends, or until the append at which the process is to die; return whether it is."""
+        living = asyncio.ensure_future(life)
+        dying = asyncio.ensure_future(self.log.reached.wait())
+        await soon(asyncio.wait((living, dying), return_when=asyncio.FIRST_COMPLETED))
+        for task in (living, dying):
+            task.cancel()
+        await asyncio.gather(living, dying, return_exceptions=True)
+        return self.log.reached.is_set()
+
     async def settle(self) -> None:
         """Return when nothing happens any more without time passing or an activity going on."""
         quiet = 0
@@ -310,6 +321,25 @@ class World:
             async for info in gasoline.list():
                 if info.status != "unreadable":
                     assert_sound(await gasoline.history(info.id))
+
+
+async def kills(
+    fate: Fate, life: Callable[[Process], Coroutine[Any, Any, object]], under: Path | None = None
+) -> AsyncGenerator[tuple[World, int]]:
+    """Kill a process at each of its appends: yield what it leaves, with the number of the append, counted from 1.
+
+    The last one is of a process that lived. ``under``: where to make each log's directory; in memory if not given.
+    """
+    number, died = 0, True
+    while died:
+        number += 1
+        world = World(None if under is None else f"file:{under}/{number}")
+        process = await world.process()
+        process.log.script = {number: fate}
+        died = await process.live(life(process))
+        await process.kill()
+        yield world, number
+        await world.end()
 
 
 def _nobody_listens(attempt: object) -> None:

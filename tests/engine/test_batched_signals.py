@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -70,13 +69,7 @@ async def first_life(world: World, script: dict[int, Fate]) -> tuple[str | None,
         await handle.output()
         await process.settle()
 
-    living = asyncio.ensure_future(live())
-    dying = asyncio.ensure_future(process.log.reached.wait())
-    await soon(asyncio.wait((living, dying), return_when=asyncio.FIRST_COMPLETED))
-    for task in (living, dying):
-        task.cancel()
-    await asyncio.gather(living, dying, return_exceptions=True)
-    died, count = process.log.reached.is_set(), process.log.count
+    died, count = await process.live(live()), process.log.count
     await process.kill()
     return workflow_id, died, count
 
@@ -114,13 +107,7 @@ async def test_kill_in_every_life_still_ends_in_the_same_history(world: World) -
         process = await world.process()
         process.log.script = {2: "unanswered"}
         await process.work(count_to_three)
-        ended = asyncio.ensure_future(process.gasoline.handle(handle.id, count_to_three).output())
-        dying = asyncio.ensure_future(process.log.reached.wait())
-        await soon(asyncio.wait((ended, dying), return_when=asyncio.FIRST_COMPLETED))
-        died = process.log.reached.is_set()
-        for task in (ended, dying):
-            task.cancel()
-        await asyncio.gather(ended, dying, return_exceptions=True)
+        died = await process.live(process.gasoline.handle(handle.id, count_to_three).output())
         await process.kill()
         if not died:
             break

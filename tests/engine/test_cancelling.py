@@ -13,7 +13,7 @@ from gasoline_es import ActivityContext, WorkflowContext, WorkflowNotFound, acti
 from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.errors import Cancelled, GasolineError, WorkflowCancelled
-from tests.engine.harness import Fate, Process, World, discarded, has, rehandle, soon, successes, types
+from tests.engine.harness import Fate, Process, World, discarded, has, kills, rehandle, soon, successes, types
 from tests.engine.subprocesses import line, worker_process
 from tests.engine.workflows import Note, cancellable, nap, notes
 
@@ -344,15 +344,8 @@ async def test_dispatch_that_comes_back_behind_the_end_is_not_recorded() -> None
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
 async def test_kill_at_every_append_of_a_cancel_gives_the_same_end(fate: Fate) -> None:
     """design §1: the clean-up is neither repeated nor left out, wherever the process dies."""
-    number, died = 0, True
-    while died:
-        number += 1
-        world = World()
-        first = await world.process()
-        first.log.script = {number: fate}
-        await cancel_or_die(first)
-        died = first.log.reached.is_set()
-        await first.kill()
+    number = 0
+    async for world, number in kills(fate, deliver_and_cancel):
         again = await world.worker(deliver)
         handle = await again.gasoline.dispatch(deliver, 7, key="deliver")
         await again.settle()
@@ -369,24 +362,15 @@ async def test_kill_at_every_append_of_a_cancel_gives_the_same_end(fate: Fate) -
             "activity.completed",
             "workflow.cancelled",
         ], f"killed at append {number}"
-        await world.end()
     assert number >= 5
 
 
-async def cancel_or_die(process: Process) -> None:
-    async def go() -> None:
-        await process.work(deliver)
-        handle = await process.gasoline.dispatch(deliver, 7, key="deliver")
-        await handle.cancel()
-        with pytest.raises(WorkflowCancelled):
-            await handle.output()
-
-    going = asyncio.ensure_future(go())
-    dying = asyncio.ensure_future(process.log.reached.wait())
-    await soon(asyncio.wait((going, dying), return_when=asyncio.FIRST_COMPLETED))
-    for task in (going, dying):
-        task.cancel()
-    await asyncio.gather(going, dying, return_exceptions=True)
+async def deliver_and_cancel(process: Process) -> None:
+    await process.work(deliver)
+    handle = await process.gasoline.dispatch(deliver, 7, key="deliver")
+    await handle.cancel()
+    with pytest.raises(WorkflowCancelled):
+        await handle.output()
 
 
 async def test_worker_process_that_is_killed_in_a_clean_up_leaves_it_to_the_next(file_world: World) -> None:

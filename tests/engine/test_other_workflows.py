@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, WorkflowNotFound, activity, workflow
 from gasoline_es.core import events as ev
 from gasoline_es.core.ids import partition_of
-from tests.engine.harness import Fate, Process, World, consumed, has, soon, types
+from tests.engine.harness import Fate, Process, World, consumed, has, kills, soon, types
 
 
 class Pay(Signal):
@@ -73,15 +72,8 @@ async def test_family_of_workflows_ends_with_everybodys_outputs(any_world: World
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
 async def test_kill_at_every_append_of_a_family_neither_loses_nor_doubles_anything(fate: Fate) -> None:
     """design §1: nothing leaves a process before what it rests on is durable; what is sent again is known again."""
-    number, died = 0, True
-    while died:
-        number += 1
-        world = World()
-        first = await world.process()
-        first.log.script = {number: fate}
-        await run_or_die(first)
-        died = first.log.reached.is_set()
-        await first.kill()
+    number = 0
+    async for world, number in kills(fate, run_family):
         again = await world.worker(*WORKFLOWS)
         handle = await again.gasoline.dispatch(family, 2, key="family")
         assert await soon(handle.output()) == [0, 2, 111], f"killed at append {number}"
@@ -91,21 +83,12 @@ async def test_kill_at_every_append_of_a_family_neither_loses_nor_doubles_anythi
         (counter,) = [info for info in infos if info.name == "till"]
         taken = await again.gasoline.history(counter.id)
         assert types(taken).count("signal.received") == 3
-        await world.end()
     assert number >= 10
 
 
-async def run_or_die(process: Process) -> None:
-    async def go() -> None:
-        await process.work(*WORKFLOWS)
-        await (await process.gasoline.dispatch(family, 2, key="family")).output()
-
-    going = asyncio.ensure_future(go())
-    dying = asyncio.ensure_future(process.log.reached.wait())
-    await soon(asyncio.wait((going, dying), return_when=asyncio.FIRST_COMPLETED))
-    for task in (going, dying):
-        task.cancel()
-    await asyncio.gather(going, dying, return_exceptions=True)
+async def run_family(process: Process) -> None:
+    await process.work(*WORKFLOWS)
+    await (await process.gasoline.dispatch(family, 2, key="family")).output()
 
 
 @workflow

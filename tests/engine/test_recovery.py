@@ -9,7 +9,7 @@ import pytest
 from gasoline_es import ActivityContext, Backoff, WorkflowContext, activity, workflow
 from gasoline_es.core import events as ev
 from gasoline_es.core.durations import MICROSECONDS
-from tests.engine.harness import Fate, Process, World, failures, has, soon, successes, types
+from tests.engine.harness import Fate, Process, World, failures, has, kills, soon, successes, types
 from tests.engine.workflows import Note, echo, nap, notes, one_note, timed_note
 
 runs: dict[str, list[str]] = {}
@@ -54,44 +54,27 @@ async def test_every_stage_of_a_workflow_survives_a_kill(any_world: World, evict
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
 async def test_kill_at_every_append_of_a_journey_ends_in_the_same_history(fate: Fate) -> None:
     """design §1: whatever append the process dies at; a step may run twice, its record is one."""
-    number, died = 0, True
-    while died:
-        number += 1
-        world = World()
-        first = await world.process()
-        first.log.script = {number: fate}
-        await walk(first)
-        died = first.log.reached.is_set()
-        await first.kill()
+    number = 0
+    async for world, number in kills(fate, walk):
         again = await world.worker(journey)
         handle = await again.gasoline.dispatch(journey, None, key="journey")
         await again.gasoline.signal(Note(text="here"), to=handle.id, id="note")
         await again.advance(10)
-        assert await soon(handle.output()) == ["one", "two", "here", "three"]
+        assert await soon(handle.output()) == ["one", "two", "here", "three"], f"killed at append {number}"
         history = await handle.history()
         assert [done.name for done in successes(history)] == ["count_run"] * 3
         assert types(history).count("sleep.started") == types(history).count("signal.consumed") == 1
-        await world.end()
     assert number >= 8
 
 
 async def walk(process: Process) -> None:
-    """Go through the journey until it ends or the process has to die."""
-
-    async def go() -> None:
-        await process.work(journey)
-        handle = await process.gasoline.dispatch(journey, None, key="journey")
-        await process.gasoline.signal(Note(text="here"), to=handle.id, id="note")
-        await process.until(handle.id, has("sleep.started"))
-        process.world.clock.advance(10)
-        await handle.output()
-
-    going = asyncio.ensure_future(go())
-    dying = asyncio.ensure_future(process.log.reached.wait())
-    await soon(asyncio.wait((going, dying), return_when=asyncio.FIRST_COMPLETED))
-    for task in (going, dying):
-        task.cancel()
-    await asyncio.gather(going, dying, return_exceptions=True)
+    """Go through the journey."""
+    await process.work(journey)
+    handle = await process.gasoline.dispatch(journey, None, key="journey")
+    await process.gasoline.signal(Note(text="here"), to=handle.id, id="note")
+    await process.until(handle.id, has("sleep.started"))
+    process.world.clock.advance(10)
+    await handle.output()
 
 
 @activity(max_attempts=3, backoff=Backoff(base=10, doublings=1))

@@ -17,7 +17,7 @@ from gasoline_es.core.commands import Rerun, TellOutput
 from gasoline_es.core.ids import new_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.errors import GasolineError, LogReadOnly, NoSpace, RecordTooLarge, RerunRefused, WorkflowNotFound
-from tests.engine.harness import Fate, Process, World, consumed, has, rehandle, soon, successes, types
+from tests.engine.harness import Fate, Process, World, consumed, has, kills, rehandle, soon, successes, types
 
 
 class Pay(Signal):
@@ -290,15 +290,8 @@ async def sell_and_start_over(gasoline: Gasoline) -> None:
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
 async def test_a_kill_at_any_append_leaves_a_whole_rerun_or_none(fate: Fate, kind: str, tmp_path: Path) -> None:
     """design §1: one append; and its end is the same, with every signal taken once by what holds (``assert_sound``)."""
-    number, died = 0, True
-    while died:
-        number += 1
-        world = World(None if kind == "memory" else f"file:{tmp_path}/{number}")
-        first = await world.process()
-        first.log.script = {number: fate}
-        await run_or_die(first)
-        died = first.log.reached.is_set()
-        await first.kill()
+    number = 0
+    async for world, number in kills(fate, work_and_start_over, None if kind == "memory" else tmp_path):
         again = await world.worker(sell)
         await soon(sell_and_start_over(again.gasoline))
         infos = [info async for info in again.gasoline.list(payloads=True)]
@@ -308,21 +301,12 @@ async def test_a_kill_at_any_append_leaves_a_whole_rerun_or_none(fate: Fate, kin
         for info in infos:
             history = await again.gasoline.history(info.id)
             assert types(history).count("workflow.rerun") in (1, 2)
-        await world.end()
     assert number >= 10
 
 
-async def run_or_die(process: Process) -> None:
-    async def go() -> None:
-        await process.work(sell)
-        await sell_and_start_over(process.gasoline)
-
-    going = asyncio.ensure_future(go())
-    dying = asyncio.ensure_future(process.log.reached.wait())
-    await soon(asyncio.wait((going, dying), return_when=asyncio.FIRST_COMPLETED))
-    for task in (going, dying):
-        task.cancel()
-    await asyncio.gather(going, dying, return_exceptions=True)
+async def work_and_start_over(process: Process) -> None:
+    await process.work(sell)
+    await sell_and_start_over(process.gasoline)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
