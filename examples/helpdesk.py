@@ -331,7 +331,8 @@ async def open_tickets(gasoline: Gasoline, found: Survey, ids: dict[str, str], n
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, Any]:
-    durations_us = sorted(round(outcome.duration_s * 1_000_000) for outcome in outcomes)
+    # Not by `duration_s`: times a million, a float of some decades is a microsecond off now and then.
+    durations_us = sorted((outcome.last - outcome.first) // timedelta(microseconds=1) for outcome in outcomes)
     return {
         "tickets": len(outcomes),
         "events": sum(outcome.events for outcome in outcomes),
