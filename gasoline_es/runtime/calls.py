@@ -156,6 +156,9 @@ class Calls:
 def _decided(partition: Partition, commands: Sequence[Asked]) -> asyncio.Future[list[Reply]]:
     """Decide all of them before anything else can be decided, so that one append takes them all."""
     future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+    if partition.lost:  # since it was handed out: nothing can be decided there, nor read
+        future.set_exception(partition.lost)
+        return future
     replies = [partition.decide(command) for command in commands]
 
     def done(error: LogError | None) -> None:

@@ -239,8 +239,12 @@ class Node:
         if index not in self.partitions:
             async with self._locks[index]:
                 if index not in self.partitions:
-                    end = await self._decided_end(index)
-                    await self._fold(index, end if self.log.damage is None else None)
+                    try:
+                        end = await self._decided_end(index)
+                        await self._fold(index, end if self.log.damage is None else None)
+                    except LogError:
+                        self.check()  # a log that failed has been closed: it is told why, not that
+                        raise
         return self._views[index]
 
     async def _decided_end(self, index: int) -> int:
@@ -355,7 +359,12 @@ class Node:
 
     async def _follow(self) -> None:
         while True:
-            await self.log.changed()
+            try:
+                await self.log.changed()
+            except LogError:
+                if self.failure is not None:
+                    return  # it was closed because of that
+                raise
             for callback in list(self._log_changed):
                 callback()
             # A part of each in turn: one that never runs dry must not keep the others waiting.

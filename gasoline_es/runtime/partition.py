@@ -119,7 +119,8 @@ class Partition:
         self.epoch = ownership.epoch
         self.views = views
         self.lives: dict[str, Live] = {}
-        self.lost = False
+        self.lost: LogError | None = None
+        """Why it is not ours any more, once it is not."""
         self.suspects: set[str] = set()
         """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
@@ -255,7 +256,7 @@ class Partition:
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
         if self.lost:
-            done(Fenced(f"partition {self.index} is not owned any more", partition=self.index))
+            done(self.lost)
             return
         self._open.done.append(done)
         if not self._asked:
@@ -505,7 +506,7 @@ class Partition:
 
     def let_go(self, batch: Batch | None, error: LogError) -> None:
         """Drop everything in memory and fail every caller: the partition is not ours any more."""
-        self.lost = True
+        self.lost = error
         batches = [failed for failed in (batch, self._open) if failed is not None]
         self._open = Batch()
         for live in self.lives.values():

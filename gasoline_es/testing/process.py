@@ -16,7 +16,7 @@ from gasoline_es.core.codec import read_fact
 from gasoline_es.core.location import format_location
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import node_on
-from gasoline_es.errors import PartitionOwned
+from gasoline_es.errors import LogError, PartitionOwned
 from gasoline_es.log.memory import MemoryLog, MemoryStore
 from gasoline_es.log.port import Outcome, Ownership, Section
 from gasoline_es.runtime.driver import Driver
@@ -162,7 +162,7 @@ class WorkerProcess:
             if running:
                 await asyncio.wait(running, timeout=0)  # a turn to end in; what resists is nobody's concern any more
         for partition in node.partitions.values():
-            partition.lost = True  # what a late callback decides goes nowhere
+            partition.lost = LogError("killed")  # what a late callback decides goes nowhere
             for live in list(partition.lives.values()):
                 live.drop_run()
         self._log.crash()

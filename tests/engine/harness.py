@@ -220,7 +220,7 @@ class Process:
             driver.close()
             driver.runner._finished = _nobody_listens
         for partition in node.partitions.values():
-            partition.lost = True  # what a late callback decides goes nowhere
+            partition.lost = LogError("killed")  # what a late callback decides goes nowhere
             for live in list(partition.lives.values()):
                 live.drop_run()
         await self.log.crash()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from gasoline_es import ActivityContext, WorkflowContext, activity, workflow
-from gasoline_es.errors import LogFailed, NoSpace
+from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, WorkflowHandle, activity, workflow
+from gasoline_es.core.commands import Request, SendSignal, encode_request
+from gasoline_es.errors import Fenced, LogFailed, NoSpace
+from gasoline_es.events import SignalReceived
 from gasoline_es.log.memory import MemoryLog
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Appended, NewRecord, Section
 from tests.engine.harness import World, consumed, discarded, failures, has, soon, successes, types
 from tests.engine.workflows import Add, Note, count_to_three, echo, nap, notes, one_note
 
@@ -241,3 +246,63 @@ async def test_partition_lost_at_any_append_ends_in_the_same_history(world: Worl
         await soon(handle.signal(Add(), id=f"add-{number}"))
     assert await soon(handle.output()) == 3
     assert consumed(await handle.history()) == ["add-0", "add-1", "add-2"]
+
+
+# --- a partition that is lost between its take-over and the decision of who asked for it --------------------------------
+
+
+async def world_with_a_sent_signal(world: World) -> WorkflowHandle[list[str]]:
+    """Leave a workflow, and a signal in the inbox of its partition: whoever takes that over appends at once."""
+    client = await world.process(partitions=1)
+    handle = await client.gasoline.dispatch(notes, 3)
+    await client.stop()
+    log = await open_log(world.url)
+    request = encode_request(Request("r", "nobody", SendSignal(handle.id, "sent", "note", b'{"text":"sent"}', True)))
+    (outcome,) = await log.append([Section(0, None, [NewRecord("default.inbox", 0, "", request, 0)])])
+    assert isinstance(outcome, Appended)
+    await log.close()
+    return handle
+
+
+CALLS: list[Callable[[Gasoline, str], Awaitable[object]]] = [
+    lambda gasoline, one: gasoline.signal(Note(text="x"), to=one, id="x"),
+    lambda gasoline, one: gasoline.signal_many([SignalTo(Note(text="x"), one, id="x")]),
+    lambda gasoline, one: gasoline.wake(one),
+    lambda gasoline, one: gasoline.dispatch(notes, 2, key="k"),
+    lambda gasoline, one: gasoline.dispatch(nap, 1.0, unique=True),
+    lambda gasoline, one: gasoline.signal(Note(text="x"), notes),
+    lambda gasoline, one: gasoline.handle(one, notes).cancel(),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_call_whose_partition_is_lost_as_it_is_taken_gets_why_the_log_failed(
+    any_world: World, call: Callable[[Gasoline, str], Awaitable[object]]
+) -> None:
+    """required.md B03: LogFailed, not what a closed log answers; found by a simulated life, seed 1024113655."""
+    handle = await world_with_a_sent_signal(any_world)
+    process = await any_world.process()
+    process.log.script = {1: LogFailed}
+    with pytest.raises(LogFailed):
+        await soon(call(process.gasoline, handle.id))
+    with pytest.raises(LogFailed):
+        await soon(process.gasoline.get(handle.id))
+    await process.kill()
+    again = await any_world.process()
+    assert (await again.gasoline.get(handle.id)).queued == {}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_call_whose_partition_is_fenced_as_it_is_taken_takes_it_again(
+    any_world: World, call: Callable[[Gasoline, str], Awaitable[object]]
+) -> None:
+    """semantics.md §8: a fenced owner decides nothing; the call is decided by the next one, here the same process."""
+    handle = await world_with_a_sent_signal(any_world)
+    process = await any_world.process()
+    process.log.script = {1: Fenced, 2: Fenced}
+    await soon(call(process.gasoline, handle.id))
+    history = await process.gasoline.history(handle.id)
+    assert types(history).count("signal.received") <= 2
+    received = [event.data.signal_id for event in history if isinstance(event.data, SignalReceived)]
+    assert received[0] == "sent"
+    assert len(set(received)) == len(received)
