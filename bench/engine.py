@@ -6,7 +6,8 @@
   same activity functions called, the same events folded and rendered as JSON, one write and one fdatasync a round.
 * alone: the time from dispatch to output of a workflow of one step, alone, beside one fdatasync of the same size.
 * ephemeral: what a step of a lone workflow takes, ephemeral ones beside durable ones: workflows of 20 of each, in turn.
-* replay: recorded steps/s of a body replayed from its history as read from the log, JSON decoding included.
+* replay: recorded steps/s of a body replayed from its history as read from the log, JSON decoding included: of steps with
+  pydantic models in and out, and of steps with plain ints.
 * signals: signals/s sent into one workflow that takes and counts them all.
 """
 
@@ -21,11 +22,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
+from gasoline_es import ActivityContext, Gasoline, Signal, Workflow, WorkflowContext, activity, workflow
 from gasoline_es.client import SignalTo
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read_fact
@@ -33,6 +34,9 @@ from gasoline_es.core.decide import activity_completed
 from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.waits import WaitActivity
+
+
+I = TypeVar("I")
 
 
 class Order(BaseModel):
@@ -70,6 +74,20 @@ async def look_up(ctx: WorkflowContext, plan: Plan) -> int:
     for number in range(plan.steps):
         receipt = await ctx.activity(charge, Order(item="book", amount=number), ephemeral=True)
         total += receipt.number
+    return total
+
+
+@activity
+async def double(ctx: ActivityContext, number: int) -> int:
+    return 2 * number
+
+
+@workflow
+async def sum_up(ctx: WorkflowContext, steps: int) -> int:
+    """The same with steps whose values are plain ones."""
+    total = 0
+    for number in range(steps):
+        total += await ctx.activity(double, number)
     return total
 
 
@@ -199,10 +217,10 @@ async def ephemeral_us(folder: Path, times: int, steps: int = 20) -> tuple[float
     return statistics.median(took[fulfil]) * 1e6, statistics.median(took[look_up]) * 1e6
 
 
-async def replay_steps_per_s(folder: Path, steps: int) -> float:
-    async with Gasoline.open(f"file:{folder / 'replay'}") as gasoline:
-        async with gasoline.worker([fulfil]):
-            handle = await gasoline.dispatch(fulfil, Plan(steps=steps))
+async def replay_steps_per_s(folder: Path, definition: Workflow[I, int], given: I, steps: int) -> float:
+    async with Gasoline.open(f"file:{folder / definition.name}") as gasoline:
+        async with gasoline.worker([definition]):
+            handle = await gasoline.dispatch(definition, given)
             await handle.output()
         index = next(i for i in range(16) if gasoline.log.end("default.events", i) > 0)
         lines = [(r.key, r.value) for r in gasoline.log.read("default.events", index) if r.value is not None]
@@ -216,7 +234,7 @@ async def replay_steps_per_s(folder: Path, steps: int) -> float:
                 break
             state.apply(seq, time_us, data, ray_id, worker)
         run = Run(state, _nothing)
-        run.start(lambda strand: fulfil.fn(WorkflowContext(strand), Plan(steps=steps)), 0)
+        run.start(lambda strand: definition.fn(WorkflowContext(strand), given), 0)
         rates.append(steps / (time.perf_counter() - started))
         assert isinstance(run.end, Returned), run.end
     return max(rates)
@@ -277,7 +295,10 @@ def measure(folder: Path, only: str | None, workflows: int, steps: int) -> dict[
         found |= {"durable_step_us": round(durable), "ephemeral_step_us": round(ephemeral)}
         found["ephemeral_to_durable"] = round(ephemeral / durable, 3)
     if only in (None, "replay"):
-        found["replay_steps_per_s"] = round(asyncio.run(replay_steps_per_s(folder, 5_000)))
+        models = replay_steps_per_s(folder, fulfil, Plan(steps=5_000), 5_000)
+        found["replay_steps_per_s"] = round(asyncio.run(models))
+        found["replay_plain_steps_per_s"] = round(asyncio.run(replay_steps_per_s(folder, sum_up, 5_000, 5_000)))
+        found["loop_ns"] = round(loop_ns(), 1)
     if only in (None, "signals"):
         found["signals_per_s_many"] = round(asyncio.run(signals_per_s(folder, 20_000)))
         found["signals_per_s_gathered"] = round(asyncio.run(signals_gathered_per_s(folder, 20_000)))

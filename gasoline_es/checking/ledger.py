@@ -21,7 +21,7 @@ from gasoline_es.core.location import Location
 from gasoline_es.core.replay import no_plan
 from gasoline_es.core.rollback import PlanOf
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.core.steps import CheckVersionStep, RemovedStep, Step
+from gasoline_es.core.steps import ActivityStep, CheckVersionStep, RemovedStep, Step
 
 Verb = Literal["v", "removed", "check_version"]
 Removable = Literal["call", "old_way"]
@@ -86,9 +86,9 @@ class ObservedCursor(WatchedCursor):
             self._needed.add(("v", *_place(step)))
         return placement
 
-    def recorded_activity(self, step: Step, name: str) -> ActivityEntry | None:
+    def recorded_activity(self, step: ActivityStep) -> ActivityEntry | None:
         """Pass a step that is recorded as a completed activity; note it as above."""
-        entry = super().recorded_activity(step, name)
+        entry = super().recorded_activity(step)
         if entry is not None and step.version > self._version:
             self._needed.add(("v", *_place(step)))
         return entry

@@ -148,7 +148,7 @@ _LINE: Final = re.compile(
     rb'\{"specversion":"1\.0","id":"([^"]{36}+)/([1-9][0-9]{0,17}+)","source":"/gasoline/[a-z0-9-]*+",'
     rb'"type":"([a-z0-9.]*+)","subject":"\1","time":"%b","datacontenttype":"application/json","seq":\2,'
     rb'("partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b),"data":'
-    rb'(?:\{"location":"([^"]*+)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":)?+'
+    rb'(?:\{"location":"([^"]*+)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":(?s:(.*))\}\}\Z)?+'
     % (_TIME, _INT, _INT, _TEXT, _TEXT, _TEXT, _INT, _TEXT, _INT, _TIME)
 )
 
@@ -156,18 +156,22 @@ _LINE: Final = re.compile(
 def _sliced(raw: bytes) -> _Decoded | None:
     """Read a line that has the layout of :class:`Envelope`; None for any other."""
     line = _LINE.match(raw)
-    if line is None or raw[-1] != _CLOSED:
+    if line is None:
         return None
-    workflow_id, seq, cloud_type, second, fraction, rest, location, call, started, started_fraction = line.groups()
+    workflow_id, seq, cloud_type, second, fraction, rest, location, call, started, started_fraction, call_data = (
+        line.groups()
+    )
     try:
         origin = _origins[workflow_id, rest]
         second_us = _seconds[second]
         time_us = second_us + int(fraction)
-        if cloud_type != _ACTIVITY_COMPLETED or location is None or raw[-2] != _CLOSED:
+        if cloud_type != _ACTIVITY_COMPLETED or location is None:
+            if raw[-1] != _CLOSED:
+                return None
             data = _read_data(cloud_type.decode(), from_json(raw[line.end(6) + len(_DATA) : -1]))
             return origin, int(seq), time_us, data
         # These marks may stand in a payload too. Then what is cut out here is no JSON.
-        input, mark, rest = raw[line.end() : -2].partition(b',"output":')
+        input, mark, rest = call_data.partition(b',"output":')
         if not mark:
             return None
         output, mark, last = rest.rpartition(b',"state":')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gasoline_es.core.history import ActivityEntry, Entry, History, RemovedEntry, RollbackEntry, VersionEntry
 from gasoline_es.core.location import Coordinate, Location, format_location, insert_between, next_location
-from gasoline_es.core.steps import Step
+from gasoline_es.core.steps import ActivityStep, Step
 from gasoline_es.errors import HistoryDiverged, LatentHistoryFound
 
 _ROLLED_BACK = (
@@ -63,7 +63,7 @@ class Cursor:
             raise self._diverged(step, kind, name, entry, "another step")
         return self._passed(entry), entry
 
-    def recorded_activity(self, step: Step, name: str) -> ActivityEntry | None:
+    def recorded_activity(self, step: ActivityStep) -> ActivityEntry | None:
         """Pass a step that is recorded here as a completed activity: what nearly every step of a replay is.
 
         None: nothing is passed, and :meth:`place` says what the step is.
@@ -74,7 +74,7 @@ class Cursor:
         entry = self._entries[index]
         if type(entry) is not ActivityEntry or entry.output is None:
             return None
-        if entry.version != step.version or entry.activity != name:
+        if entry.version != step.version or entry.activity != step.plan.name:
             return None
         self._index = index + 1
         self._previous = entry.location[-1]

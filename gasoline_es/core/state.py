@@ -224,7 +224,10 @@ class WorkflowState:
         if self.summary.status == "unreadable":
             return
         try:
-            self._fold(data, seq, time_us)
+            if isinstance(data, ev.ActivityCompleted):  # what nearly every event is
+                self._complete(data, seq, time_us)
+            else:
+                self._fold(data, seq, time_us)
             if self.news is not None and isinstance(data, _ANSWERS):
                 self.news.append(data.location)
         except (AssertionError, KeyError) as error:
@@ -270,19 +273,19 @@ class WorkflowState:
         first = self.dispatched
         return self.summary.id if first is None or first.seed is None else first.seed
 
+    def _complete(self, data: ev.ActivityCompleted, seq: int, time_us: int) -> None:
+        at = data.location
+        branch = self.history.branch(at[:-1])
+        if not branch or branch[-1].location < at:  # as every first attempt of a live run is
+            branch.append(ActivityEntry(at, data.version, seq, time_us, data.name, data.started_us, data.output))
+        else:
+            self._activity(data, seq, time_us).output = data.output
+        if data.state is not None:
+            self.document = data.state
+        if self.starts:
+            self.starts.pop(at, None)
+
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
-        if isinstance(data, ev.ActivityCompleted):  # what nearly every event is
-            at = data.location
-            branch = self.history.branch(at[:-1])
-            if not branch or branch[-1].location < at:  # as every first attempt of a live run is
-                branch.append(ActivityEntry(at, data.version, seq, time_us, data.name, data.started_us, data.output))
-            else:
-                self._activity(data, seq, time_us).output = data.output
-            if data.state is not None:
-                self.document = data.state
-            if self.starts:
-                self.starts.pop(at, None)
-            return
         match data:
             case ev.SignalReceived():
                 self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)

@@ -221,6 +221,7 @@ class Strand:
         coroutine, run, made = self._coroutine, self._run, self._steps
         assert coroutine is not None
         resume, send = self.context.run, coroutine.send
+        branch, recorded = self.branch, self.branch.cursor.recorded_activity
         left: BaseException | None = None
         while True:
             self._driving = True
@@ -254,7 +255,8 @@ class Strand:
                     step.taken = True
                 else:
                     self._check_awaited(step)
-                value, error = self._take(step), None
+                entry = recorded(step) if type(step) is ActivityStep and not run.side_by_side else None
+                value, error = self._take(step) if entry is None else branch.output(step, entry), None
             except _Failed as failed:
                 value, error = None, failed.error
             except (GasolineError, ValueError) as refused:
@@ -264,15 +266,11 @@ class Strand:
                 return
 
     def _take(self, step: Step) -> Any:
-        """Answer a step from what is recorded, or give PENDING."""
+        """Answer a step from what is recorded, or give PENDING. An activity is not recorded here, or others are under way."""
         run, branch = self._run, self.branch
         if isinstance(step, ActivityStep):
-            name = step.plan.name
-            if not run.side_by_side:
-                entry = branch.cursor.recorded_activity(step, name)
-                if entry is not None:
-                    return branch.output(step, entry)
-            self._node = wait = WaitActivity(branch.cursor.place(step, "activity", name)[0], step, self)
+            at, _ = branch.cursor.place(step, "activity", step.plan.name)
+            self._node = wait = WaitActivity(at, step, self)
             run.wait_for(wait)
             return PENDING
         if isinstance(step, RemovedStep):

@@ -53,6 +53,7 @@ def _model(node: _Schema) -> Survives | None:
         and fields.get("type") == "model-fields"
         and fields.keys() <= {"type", "fields", "model_name", "metadata", "computed_fields"}
         and not fields.get("computed_fields")
+        and not cls.__private_attributes__  # and no extra fields are allowed: there is no such configuration
     )
     if not plain:
         return None
@@ -65,7 +66,7 @@ def _model(node: _Schema) -> Survives | None:
     count = len(tests)
 
     def survives(value: Any) -> bool:
-        if type(value) is not cls or value.__pydantic_extra__ is not None or value.__pydantic_private__ is not None:
+        if type(value) is not cls:
             return False
         held: dict[str, Any] = value.__dict__
         if len(held) != count:
