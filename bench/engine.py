@@ -35,7 +35,6 @@ from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.waits import WaitActivity
 
-
 I = TypeVar("I")
 
 
