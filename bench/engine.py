@@ -35,7 +35,7 @@ from gasoline_es.core.replay import Returned, Run
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.waits import WaitActivity
 
-I = TypeVar("I")
+Given = TypeVar("Given")
 
 
 class Order(BaseModel):
@@ -216,7 +216,7 @@ async def ephemeral_us(folder: Path, times: int, steps: int = 20) -> tuple[float
     return statistics.median(took[fulfil]) * 1e6, statistics.median(took[look_up]) * 1e6
 
 
-async def replay_steps_per_s(folder: Path, definition: Workflow[I, int], given: I, steps: int) -> float:
+async def replay_steps_per_s(folder: Path, definition: Workflow[Given, int], given: Given, steps: int) -> float:
     async with Gasoline.open(f"file:{folder / definition.name}") as gasoline:
         async with gasoline.worker([definition]):
             handle = await gasoline.dispatch(definition, given)
