@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gasoline_es.activity_context import ActivityContext, idempotency_key
 from gasoline_es.core.decide import AttemptFailed
@@ -26,6 +26,9 @@ from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -198,6 +201,16 @@ class ActivityRunner:
         """Whether an attempt runs there right now."""
         attempt = self._attempts.get(key)
         return attempt is not None and attempt.running
+
+    def count_in(self, partition: Partition) -> int:
+        """How many attempts run in a partition, or have an outcome there that is not durable yet."""
+        return sum(attempt.live.partition is partition for attempt in self._attempts.values())
+
+    def withdraw(self, partition: Partition) -> None:
+        """Forget what waits for its turn in a partition, and never began."""
+        for attempt in [one for one in self._waiting if one.live.partition is partition]:
+            self._waiting.remove(attempt)
+            self.forget(attempt)
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt's outcome is durable, or no longer wanted."""
