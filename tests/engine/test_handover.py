@@ -241,3 +241,21 @@ async def test_client_is_told_when_a_take_over_does_not_come_to_its_begin(
         with pytest.raises(NoOwner, match="is being taken over"):
             await second.get(handle.id)
     await taker.close()
+
+
+@pytest.mark.parametrize("fate", ["died", "lives"])
+@pytest.mark.parametrize("readonly", [True, False])
+async def test_partition_whose_first_owner_has_not_begun_is_empty_and_not_waited_for(
+    tmp_path: Path, fate: str, readonly: bool
+) -> None:
+    """filelog.md §4: before the first begin nothing was acknowledged; a worker killed as it starts must not block readers."""
+    url = f"file:{tmp_path}"
+    taker = await open_file_log(str(tmp_path), namespace="default")
+    assert taker._incarnation is not None
+    taker._partitions.claim(3, taker._incarnation, None)
+    if fate == "died":
+        await taker.crash()
+    async with Gasoline.open(url, readonly=readonly) as second:
+        assert await soon(ids(second), 5.0) == []
+    if fate == "lives":
+        await taker.close()

@@ -98,7 +98,8 @@ class Ownership:
 
     def _update(self, view: View, namespace: str, partition: int, top: int) -> None:
         counted = self._settled(namespace, partition, top)
-        view.undecided = counted is None
+        # Before a first begin nothing was ever acknowledged here that could seem to be missing, whoever is about to begin.
+        view.undecided = counted is None and self._catalog.begins.top(namespace, partition) > 0
         if counted is not None and counted >= view.epoch:
             ends = self._catalog.begins.ends(namespace, partition, counted)
             self._count(view, namespace, partition, counted, None, ends)
