@@ -93,9 +93,10 @@ class Node:
         """Return the partition of a workflow if this process owns it."""
         return self.partitions.get(self.index_of(workflow_id))
 
-    async def own(self, index: int) -> Partition | None:
+    async def own(self, index: int, *, share: bool = False) -> Partition | None:
         """Return the partition, taking it if nobody alive owns it; None if somebody does.
 
+        ``share``: this worker is to drive it. Anybody else leaves what it has just given up to others, for a while.
         On return everything sent to its inbox before has been decided. Raises: LogError, as of taking it.
         """
         # Always through the lock, which is fair: calls of one partition are decided in the order they were made.
@@ -109,7 +110,7 @@ class Node:
                 owner is not None
                 and not owner.mine
                 and (
-                    self._left_to_others(index)
+                    not share and self._left_to_others(index)
                     if owner.released
                     # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
                     else owner.alive and owner.incarnation != self.log.incarnation

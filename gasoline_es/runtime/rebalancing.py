@@ -137,7 +137,7 @@ class Rebalancing:
                 break
             if index in node.partitions:
                 continue
-            if await node.own(index) is not None:
+            if await node.own(index, share=True) is not None:
                 taken += 1
             else:
                 await self._ask_for(index, workers)
