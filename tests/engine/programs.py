@@ -77,6 +77,7 @@ async def gang(url: str, silent_after_s: str) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         failed = asyncio.ensure_future(gasoline._node.failed.wait())
         await asyncio.wait((failed, asyncio.ensure_future(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
+        gasoline._node.check()
     print("stopped", flush=True)
 
 

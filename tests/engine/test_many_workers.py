@@ -19,7 +19,7 @@ from gasoline_es import Gasoline, WorkflowHandle
 from gasoline_es.log.file import log
 from tests.engine.harness import PATIENCE_S, assert_sound, consumed, soon, successes
 from tests.engine.programs import ten_steps
-from tests.engine.subprocesses import line, program
+from tests.engine.subprocesses import errors, line, program
 from tests.engine.workflows import Note, notes
 
 SILENT_S = 1.0
@@ -55,9 +55,11 @@ class Gang:
     async def end(self) -> None:
         """Every one stops cleanly, and none has complained of a bug."""
         for worker in self.workers:
-            worker.terminate()
+            if worker.returncode is None:
+                worker.terminate()
         for worker in self.workers:
-            assert await line(worker) == "stopped"
+            said = await line(worker)
+            assert said == "stopped", (said, await errors(worker))
             out, err = await soon(worker.communicate())
             assert worker.returncode == 0
             assert (out, b"Traceback" in err) == (b"", False), err.decode()
