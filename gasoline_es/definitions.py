@@ -116,6 +116,7 @@ class Activity(Definition[I, O]):
         "heartbeat_timeout_us",
         "is_async",
         "max_attempts",
+        "max_concurrency",
         "plan",
         "retry_on_timeout",
         "timeout_us",
@@ -135,6 +136,7 @@ class Activity(Definition[I, O]):
         retry_on_timeout: bool,
         backoff: Backoff,
         heartbeat_timeout: Seconds | None,
+        max_concurrency: int | None,
     ) -> None:
         _check_function("activity", fn)
         super().__init__(fn, name, frame)
@@ -150,6 +152,12 @@ class Activity(Definition[I, O]):
             )
         self.retry_on_timeout = retry_on_timeout
         self.backoff = backoff
+        if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
+            raise DefinitionError(
+                f"{self.what}: max_concurrency is {max_concurrency!r}; write how many of it may run at a time in one worker, "
+                "a whole number of at least 1, or None for no limit of its own."
+            )
+        self.max_concurrency = max_concurrency
         self.heartbeat_timeout_us = (
             None
             if heartbeat_timeout is None
@@ -291,6 +299,7 @@ def activity(
     retry_on_timeout: bool = True,
     backoff: Backoff = BACKOFF,
     heartbeat_timeout: Seconds | None = None,
+    max_concurrency: int | None = None,
 ) -> ActivityDecorator: ...
 def activity(
     name: Any = None,
@@ -300,6 +309,7 @@ def activity(
     retry_on_timeout: bool = True,
     backoff: Backoff = BACKOFF,
     heartbeat_timeout: Seconds | None = None,
+    max_concurrency: int | None = None,
 ) -> Any:
     """Make an activity of ``async def fn(ctx, input)``, or of a plain ``def``, which then runs in a thread.
 
@@ -307,6 +317,8 @@ def activity(
     timedelta) one attempt may take. ``max_attempts``: at least 1, the first one included. ``retry_on_timeout=False``: a
     timed-out attempt is the last one. ``backoff``: how long to wait between attempts (semantics.md §4).
     ``heartbeat_timeout``: an attempt that calls ``ctx.heartbeat()`` less often than that has timed out (None: no such limit).
+    ``max_concurrency``: so many attempts of it run at a time in one worker (None: as many as the worker runs); the others
+    wait for their turn, which counts towards no timeout.
 
     Raises: DefinitionError when the function or a setting can never work; the message names the place and the fix.
     """
@@ -323,6 +335,7 @@ def activity(
             retry_on_timeout=retry_on_timeout,
             backoff=backoff,
             heartbeat_timeout=heartbeat_timeout,
+            max_concurrency=max_concurrency,
         )
 
     if name is None or isinstance(name, str):

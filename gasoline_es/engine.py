@@ -56,11 +56,14 @@ class Gasoline(Client):
         max_concurrency: int = MAX_CONCURRENCY,
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
+        version: int = 0,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
         ``max_concurrency``: so many attempts of activities at a time. ``evict_after``: seconds a workflow waits in memory
-        before it leaves it. ``stop_limit``: seconds that running activities get when the block ends.
+        before it leaves it. ``stop_limit``: seconds that running activities get when the block ends, or when their partition
+        is given up to another worker. ``version``: of the code, a build time for instance; workers of the newest version share
+        the partitions, older ones take no new work (semantics.md §8).
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker.
         """
@@ -70,6 +73,7 @@ class Gasoline(Client):
             max_concurrency=max_concurrency,
             evict_after_s=evict_after,
             stop_limit_s=stop_limit,
+            version=version,
         )
 
     async def run_worker(
@@ -79,12 +83,19 @@ class Gasoline(Client):
         max_concurrency: int = MAX_CONCURRENCY,
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
+        version: int = 0,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
         Raises: LogFailed: the log failed in this process.
         """
-        worker = self.worker(workflows, max_concurrency=max_concurrency, evict_after=evict_after, stop_limit=stop_limit)
+        worker = self.worker(
+            workflows,
+            max_concurrency=max_concurrency,
+            evict_after=evict_after,
+            stop_limit=stop_limit,
+            version=version,
+        )
         await worker.run()
 
 

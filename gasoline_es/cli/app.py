@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, replaying, workflows
+from gasoline_es.cli import logs, replaying, workers, workflows
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
 
@@ -83,6 +83,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.add_typer(workflows.commands, name="workflow")
+app.add_typer(workers.commands, name="worker")
 app.add_typer(logs.commands, name="log")
 app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)
 

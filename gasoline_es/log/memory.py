@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakSet
@@ -32,6 +32,7 @@ from gasoline_es.log.port import (
     Epoch,
     Log,
     LogInfo,
+    Member,
     NewRecord,
     Offset,
     Outcome,
@@ -43,6 +44,7 @@ from gasoline_es.log.port import (
     Section,
     SegmentInfo,
     Tail,
+    about_json,
 )
 
 Fault = type[NoSpace] | type[LogFailed] | type[Fenced] | type[AppendUnknown]
@@ -67,6 +69,8 @@ class MemoryStore:
     shared: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
     held: dict[tuple[str, int], _Held] = field(default_factory=dict[tuple[str, int], _Held])
     living: set[str] = field(default_factory=set[str])
+    told: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Incarnation → its namespace, and what it told about itself as JSON."""
     handles: WeakSet[MemoryLog] = field(default_factory=lambda: WeakSet[MemoryLog]([]))
 
 
@@ -254,6 +258,23 @@ class MemoryLog(Log):
         if held is not None and held.incarnation == self.incarnation and not held.released:
             held.released = True
             self._announce()
+
+    def announce(self, about: Mapping[str, Any] | None) -> None:
+        """Tell the other handles about this one (see the port)."""
+        self._usable()
+        if about is None:
+            self.store.told.pop(self.incarnation, None)
+        else:
+            self.store.told[self.incarnation] = (self.namespace, about_json(about))
+
+    def members(self) -> list[Member]:
+        """Return who told something about itself (see the port)."""
+        self._readable()
+        return [
+            Member(incarnation, json.loads(about), incarnation == self.incarnation)
+            for incarnation, (namespace, about) in sorted(self.store.told.items())
+            if namespace == self.namespace and incarnation in self.store.living
+        ]
 
     def owner(self, partition: int) -> Owner | None:
         """Return who holds the partition now (see the port)."""

@@ -15,6 +15,7 @@ case, and may be called from one other thread at a time while appends go on.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ Position = NewType("Position", dict[str, Any])
 
 RECORD_BYTES_MAX: Final = 1_000_000
 """One limit everywhere: the encoded record (its line in the file log) must not be longer. Fits Kafka's default."""
+
+ABOUT_BYTES_MAX: Final = 256
+"""What a process tells the others about itself must not be longer, as JSON."""
 
 PAYLOAD_BYTES_MAX: Final = RECORD_BYTES_MAX - 20_000
 """One payload (an input, a signal's body, an output) may be so long: the rest is for what else its records hold."""
@@ -107,6 +111,18 @@ class Owner:
     alive: bool
     mine: bool
     released: bool
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that told the others about itself, lives, and moves. ``about``: what it told, a JSON object."""
+
+    incarnation: str
+    about: Mapping[str, Any]
+    mine: bool
+    """Whether it is this very log handle."""
     host: str = ""
     pid: int = 0
 
@@ -209,6 +225,22 @@ class Log(ABC):
         """Return who holds the partition now, or None if nobody ever did."""
 
     @abstractmethod
+    def announce(self, about: Mapping[str, Any] | None) -> None:
+        """Tell the other processes on this namespace about this one, for as long as it lives; None: nothing any more.
+
+        A JSON object of at most 256 bytes, in place of what was told before. Nothing durable: it is gone with the process.
+        Raises: ValueError: it is longer. LogError.
+        """
+
+    @abstractmethod
+    def members(self) -> list[Member]:
+        """Return the processes that have told something about themselves, by incarnation; with this one, if it has.
+
+        File: those that hold their lock, and whose heartbeat is younger than 10 s. What another process told shows at
+        once; nobody is woken by it.
+        """
+
+    @abstractmethod
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Yield the counted records of a single-writer topic with ``start <= offset < stop``, in order of offset.
 
@@ -261,3 +293,11 @@ class Log(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Release every partition, finish the writer's segment, let go of the log. Idempotent."""
+
+
+def about_json(about: Mapping[str, Any]) -> str:
+    """Render what a process tells about itself. Raises: ValueError: it is too long."""
+    text = json.dumps(about, separators=(",", ":"))
+    if len(text.encode()) > ABOUT_BYTES_MAX:
+        raise ValueError(f"a process may tell {ABOUT_BYTES_MAX} bytes about itself, not {len(text.encode())}: {text}")
+    return text

@@ -7,12 +7,10 @@ that an append that failed for want of space costs no second execution.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gasoline_es.activity_context import ActivityContext, idempotency_key
 from gasoline_es.core.decide import AttemptFailed
@@ -26,6 +24,10 @@ from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.threads import DaemonThreads
+from gasoline_es.runtime.turns import Turns
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -128,14 +130,12 @@ class TimeLimits:
 
 
 class ActivityRunner:
-    """Runs at most ``max_concurrency`` attempts at a time; the others wait their turn, in order."""
+    """Runs at most ``max_concurrency`` attempts at a time; the others wait for their turn (``runtime.turns``)."""
 
     def __init__(self, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
-        self._max = max_concurrency
+        self._turns = Turns(max_concurrency)
         self._finished = finished
         self._attempts: dict[str, Attempt] = {}
-        self._waiting: deque[Attempt] = deque()
-        self._running = 0
         self._threads = DaemonThreads()
         self._loop = asyncio.get_running_loop()
         self._limits = TimeLimits(self._loop, self._timed_out)
@@ -153,7 +153,7 @@ class ActivityRunner:
     @property
     def running(self) -> int:
         """How many attempts run right now."""
-        return self._running
+        return self._turns.running
 
     def start(self, live: Live, wait: WaitActivity, now_us: int) -> None:
         """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
@@ -185,10 +185,8 @@ class ActivityRunner:
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self.stand_in is not None:
             attempt.definition = self.stand_in(attempt.definition)
-        if self._running < self._max:
+        if self._turns.ask(attempt):
             self._launch(attempt)
-        else:
-            self._waiting.append(attempt)
 
     def holds(self, key: str) -> bool:
         """Whether an attempt runs there, or its outcome is not durable yet."""
@@ -198,6 +196,15 @@ class ActivityRunner:
         """Whether an attempt runs there right now."""
         attempt = self._attempts.get(key)
         return attempt is not None and attempt.running
+
+    def count_in(self, partition: Partition) -> int:
+        """How many attempts run in a partition, or have an outcome there that is not durable yet."""
+        return sum(attempt.live.partition is partition for attempt in self._attempts.values())
+
+    def withdraw(self, partition: Partition) -> None:
+        """Forget what waits for its turn in a partition, and never began."""
+        for attempt in self._turns.withdraw(lambda one: one.live.partition is partition):
+            self.forget(attempt)
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt's outcome is durable, or no longer wanted."""
@@ -209,8 +216,8 @@ class ActivityRunner:
         attempt = self._attempts.get(key)
         if attempt is not None:
             self.forget(attempt)
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(attempt)
+            if not attempt.running and attempt.outcome is None:
+                self._turns.withdraw(lambda one: one is attempt)
             if attempt.outcome is None:
                 self._give_up(attempt)
 
@@ -230,7 +237,7 @@ class ActivityRunner:
     def abandon(self, wanted: Callable[[str], bool]) -> None:
         """Give up the attempts of workflows that this process no longer owns."""
         # The waiting ones first: what ends makes room, and they must not be the ones to take it.
-        self._waiting = deque(attempt for attempt in self._waiting if wanted(attempt.live.id))
+        self._turns.withdraw(lambda attempt: not wanted(attempt.live.id))
         for attempt in list(self._attempts.values()):
             if not wanted(attempt.live.id):
                 self.forget(attempt)
@@ -240,9 +247,8 @@ class ActivityRunner:
     async def drain(self, limit_s: float) -> int:
         """Start nothing more, wait for what runs up to the limit, give up the rest. Returns how many were given up."""
         self.stopping = True
-        for attempt in self._waiting:
+        for attempt in self._turns.withdraw(lambda _: True):
             self.forget(attempt)
-        self._waiting.clear()
         try:
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()
@@ -262,9 +268,7 @@ class ActivityRunner:
     # --- one attempt --------------------------------------------------------------------------------------------------
 
     def _launch(self, attempt: Attempt) -> None:
-        if self._running == 0:
-            self._idle.clear()
-        self._running += 1
+        self._idle.clear()
         attempt.running = True
         self._limits.add(attempt, attempt.timeout_us)
         heartbeat_us = attempt.wait.step.plan.heartbeat_timeout_us
@@ -342,10 +346,10 @@ class ActivityRunner:
     def _ended(self, attempt: Attempt) -> None:
         attempt.running = False
         self._limits.discard(attempt, attempt.timeout_us)
-        self._running -= 1
-        if self._waiting and not self.stopping:
-            self._launch(self._waiting.popleft())
-        if self._running == 0:
+        following = self._turns.ended(attempt)
+        if following is not None:
+            self._launch(following)
+        if self._turns.running == 0:
             self._idle.set()
 
 

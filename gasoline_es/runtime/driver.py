@@ -51,6 +51,10 @@ class Driver:
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
         self.stopping = False
+        self.leaving: dict[int, float] = {}
+        """The partitions that are being given up, since when: no body goes on there, what runs is waited for."""
+        self.fewer: Callable[[], None] = lambda: None
+        """Called when attempts have ended while partitions are leaving."""
         self.jitter: Callable[[], float] = random.random
         """Spreads retries, keeps no secret: numbers in [0, 1)."""
         self._clock = clock
@@ -78,6 +82,7 @@ class Driver:
             run = None
         if (
             self.stopping
+            or (self.leaving and partition.index in self.leaving)
             or status not in ("running", "sleeping")
             or (run is None and not self._registered(state.summary.name))
         ):
@@ -419,7 +424,7 @@ class Driver:
 
     def _due(self, workflow_id: str) -> None:
         partition = self._home.partition_of(workflow_id)
-        if partition is None or self.stopping:
+        if partition is None or self.stopping or partition.index in self.leaving:
             return
         if workflow_id not in partition.lives:
             summary = partition.views.summary(workflow_id)
@@ -472,6 +477,20 @@ class Driver:
             self.timers.arm(live.id, waiting.deadline_us)
         partition.drop(live)
         return True
+
+    def let_leave(self, partition: Partition, now_s: float) -> None:
+        """Let no body of a partition go on, and nothing more start there."""
+        self.leaving[partition.index] = now_s
+        self.suspects.hand_back(partition)
+        self.runner.withdraw(partition)
+        for live in list(partition.lives.values()):
+            self.turn(partition, live)
+
+    def stay(self, partition: Partition) -> None:
+        """Let a partition's bodies go on after all, made anew: what was withdrawn is then asked for again."""
+        del self.leaving[partition.index]
+        for live in partition.lives.values():
+            live.drop_run()
 
     def forget(self, lives: Iterable[Live]) -> None:
         """These were dropped from memory by somebody else."""

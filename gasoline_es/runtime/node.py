@@ -75,7 +75,6 @@ class Node:
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
-        self._wanted: set[int] = set()
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
         self.failed = asyncio.Event()
@@ -94,9 +93,10 @@ class Node:
         """Return the partition of a workflow if this process owns it."""
         return self.partitions.get(self.index_of(workflow_id))
 
-    async def own(self, index: int) -> Partition | None:
+    async def own(self, index: int, *, share: bool = False) -> Partition | None:
         """Return the partition, taking it if nobody alive owns it; None if somebody does.
 
+        ``share``: this worker is to drive it. Anybody else leaves what it has just given up to others, for a while.
         On return everything sent to its inbox before has been decided. Raises: LogError, as of taking it.
         """
         # Always through the lock, which is fair: calls of one partition are decided in the order they were made.
@@ -110,7 +110,7 @@ class Node:
                 owner is not None
                 and not owner.mine
                 and (
-                    self._left_to_others(index)
+                    not share and self._left_to_others(index)
                     if owner.released
                     # An epoch of our own without a begin (its append failed) keeps everybody out but us: we take the next.
                     else owner.alive and owner.incarnation != self.log.incarnation
@@ -199,7 +199,7 @@ class Node:
             if partition is None:
                 return
             if self.driver is not None:
-                self.driver.suspects.hand_back()
+                self.driver.suspects.hand_back(partition)
             partition.leave()
             await self._appender.flush()
             self._yielded[index] = self.clock.monotonic() + YIELD_WAIT_S
@@ -401,6 +401,8 @@ class Node:
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
             self.driver.runner.forget_all(attempts)
+            if self.driver.leaving:
+                self.driver.fewer()
 
     def leave(self, old: Live, new: Live) -> None:
         if self.driver is not None:
@@ -434,13 +436,10 @@ class Node:
             return
         if self.driver is None:
             _ = self.spawn(self.release(partition.index), "gasoline-yield")
-        else:
-            self._wanted.add(partition.index)  # it asks once: remembered until this process drives nothing any more
 
-    async def release_wanted(self) -> None:
-        """Release the partitions that another worker asked for while this process had one."""
-        wanted, self._wanted = self._wanted, set()
-        for index in wanted:
+    async def release_all(self) -> None:
+        """Release every partition: other workers are there to take them."""
+        for index in list(self.partitions):
             await self.release(index)
 
     def _log_failed(self, error: LogError) -> None:

@@ -31,6 +31,7 @@ from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import LogError
 from gasoline_es.runtime.activities import ActivityRunner, key_at
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -164,10 +165,16 @@ class Suspects:
                     suspect.live = new
         self._start_more()
 
-    def hand_back(self) -> None:
-        """Tell the partitions what is held, for whoever drives them next."""
-        for live in (*self.expected.values(), *(suspect.live for suspect in self.held.values())):
-            live.partition.suspects.add(live.id)
+    def hand_back(self, partition: Partition | None = None) -> None:
+        """Tell a partition, or all of them, what is held: for whoever drives it next. Here it is held no more."""
+        for key, live in list(self.expected.items()):
+            if partition in (None, live.partition):
+                live.partition.suspects.add(live.id)
+                del self.expected[key]
+        for key, suspect in list(self.held.items()):
+            if partition in (None, suspect.live.partition):
+                suspect.live.partition.suspects.add(suspect.live.id)
+                del self.held[key]
 
     def close(self) -> None:
         """Start nothing more."""
@@ -176,8 +183,6 @@ class Suspects:
             suspect.stop_timer()
         if self._look_again is not None:
             self._look_again.cancel()
-        self.expected.clear()
-        self.held.clear()
         self.under_way.clear()
         self._trial.clear()
         self._order.clear()

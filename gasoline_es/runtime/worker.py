@@ -11,18 +11,17 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import DefinitionError, LogError, LogReadOnly, NoSpace
+from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.rebalancing import Rebalancing
 
 _log = logging.getLogger(__name__)
 
 MAX_CONCURRENCY: Final = 1_000
 EVICT_AFTER_S: Final = 5.0
 STOP_LIMIT_S: Final = 30.0
-TAKE_AGAIN_S: Final = 1.0
-"""How often a worker tries again for partitions that others own, besides whenever the log changes."""
 
 
 class Worker:
@@ -36,7 +35,10 @@ class Worker:
         max_concurrency: int = MAX_CONCURRENCY,
         evict_after_s: float = EVICT_AFTER_S,
         stop_limit_s: float = STOP_LIMIT_S,
+        version: int = 0,
     ) -> None:
+        if type(version) is not int or version < 0:
+            raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
         self.registry = Registry(workflows)
         self._node = node
         self._max_concurrency = max_concurrency
@@ -45,7 +47,8 @@ class Worker:
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
-        self._waiting_for = 0
+        self._version = version
+        self._rebalancing: Rebalancing | None = None
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -55,11 +58,14 @@ class Worker:
             raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
         node.check()
         self._driver = node.driver = self._make_driver()
+        sharing = self._rebalancing = Rebalancing(node, self._driver, self._version, self._stop_limit_s)
         try:
             for partition in list(node.partitions.values()):
                 node.drive(partition)
-            self._say_waiting(await self._take(range(node.log.partition_count)))
+            sharing.announce()
+            await sharing.look()
         except BaseException:
+            sharing.leave()
             self._let_go(self._driver)
             raise
         self._tasks = self._start_chores()
@@ -77,7 +83,12 @@ class Worker:
     def _start_chores(self) -> list[asyncio.Task[None]]:
         """Start what is done now and then for as long as the worker runs. A simulation does it at times of its own."""
         spawn = self._node.spawn
-        return [spawn(self._take_the_rest(), "gasoline-take"), spawn(self._evict(), "gasoline-evict")]
+        assert self._rebalancing is not None
+        return [
+            spawn(self._rebalancing.go_on(), "gasoline-share"),
+            spawn(self._rebalancing.watch_pressure(), "gasoline-pressure"),
+            spawn(self._evict(), "gasoline-evict"),
+        ]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -118,11 +129,14 @@ class Worker:
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         await self._node.flush()
+        sharing, self._rebalancing = self._rebalancing, None
         self._let_go(driver)
-        if self._node.failure is None:
-            with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
-                async with asyncio.timeout(max(limit, 1.0)):
-                    await self._node.release_wanted()
+        if sharing is not None and self._node.failure is None:
+            sharing.leave()
+            if sharing.others:
+                with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
+                    async with asyncio.timeout(max(limit, 1.0)):
+                        await self._node.release_all()
         _log.info("worker stopped")
 
     def _let_go(self, driver: Driver) -> None:
@@ -165,63 +179,6 @@ class Worker:
         self._node.check()
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    async def _take(self, indexes: Iterable[int]) -> list[int]:
-        """Take these partitions; return those that somebody else owns."""
-        return [index for index in indexes if await self._node.own(index) is None]
-
-    async def _take_again(self) -> list[int] | None:
-        """Take what is missing. None: that failed for now (a full disk, say), and is tried again."""
-        node = self._node
-        try:
-            return await self._take([i for i in range(node.log.partition_count) if i not in node.partitions])
-        except LogError as error:
-            if not error.retryable:
-                raise
-            _log.warning("partitions could not be taken, trying again: %s", error)
-            return None
-
-    async def _take_the_rest(self) -> None:
-        """Go on until every partition is ours: ask processes that drive nothing to yield, wait for the others to end."""
-        node = self._node
-        changed = asyncio.Event()
-        unsubscribe = node.on_change(changed.set)
-        asked: dict[int, int] = {}
-        try:
-            while True:
-                changed.clear()
-                missing = await self._take_again()
-                if missing is not None:
-                    self._say_waiting(missing)
-                    await self._ask_for(missing, asked)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TAKE_AGAIN_S):
-                        await (changed.wait() if missing else asyncio.sleep(TAKE_AGAIN_S))
-        finally:
-            unsubscribe()
-
-    def _say_waiting(self, missing: list[int]) -> None:
-        """Say for how many partitions it waits, whenever that changes."""
-        if len(missing) == self._waiting_for:
-            return
-        self._waiting_for = len(missing)
-        count = self._node.log.partition_count
-        if missing:
-            _log.warning("waiting for %d of %d partitions, which another process owns", len(missing), count)
-        else:
-            _log.info("owns all %d partitions", count)
-
-    async def _ask_for(self, missing: Iterable[int], asked: dict[int, int]) -> None:
-        """Ask once for each epoch: who drives nothing yields, a worker remembers it for the time when it stops.
-
-        Not once for each owner: a process that yielded may have taken the partition back before anybody else came.
-        """
-        for index in missing:
-            owner = self._node.log.owner(index)
-            if owner is not None and owner.alive and asked.get(index) != owner.epoch:
-                with contextlib.suppress(NoSpace):
-                    await self._node.request_partition(index)
-                    asked[index] = owner.epoch
 
     async def _evict(self) -> None:
         assert self._driver is not None

@@ -21,6 +21,7 @@ import pytest
 
 from gasoline_es.errors import Fenced, LogError, LogReadOnly, PartitionOwned, RecordTooLarge
 from gasoline_es.log.port import (
+    ABOUT_BYTES_MAX,
     RECORD_BYTES_MAX,
     Appended,
     Epoch,
@@ -295,6 +296,41 @@ class LogContract:
         await put(two, taken.epoch, event(2))
         assert numbers(two.read(EVENTS, 0)) == [1, 2]
         await two.close()
+
+    async def test_what_a_process_tells_about_itself_is_seen_by_all_while_it_lives(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        assert one.members() == two.members() == []
+        one.announce({"version": 1})
+        two.announce({"version": 2, "weight": 0.5})
+        assert {member.incarnation: (dict(member.about), member.mine) for member in one.members()} == {
+            one.incarnation: ({"version": 1}, True),
+            two.incarnation: ({"version": 2, "weight": 0.5}, False),
+        }
+        names = sorted((one.incarnation, two.incarnation))
+        assert [member.incarnation for member in one.members()] == names
+        assert [member.incarnation for member in two.members()] == names
+        one.announce({"version": 3})
+        assert {member.incarnation: member.about["version"] for member in two.members()} == {
+            one.incarnation: 3,
+            two.incarnation: 2,
+        }
+        two.announce(None)
+        assert [member.incarnation for member in one.members()] == [one.incarnation]
+        two.announce({})
+        await self.crash(one)
+        assert [member.incarnation for member in two.members()] == [two.incarnation]
+        await two.close()
+        last = await opener()
+        assert last.members() == []
+        await last.close()
+
+    async def test_what_a_process_tells_about_itself_is_short(self, opener: Opener) -> None:
+        log = await opener()
+        log.announce({"text": "x" * (ABOUT_BYTES_MAX - 11)})
+        with pytest.raises(ValueError, match="256 bytes"):
+            log.announce({"text": "x" * (ABOUT_BYTES_MAX - 10)})
+        assert len(log.members()) == 1
+        await log.close()
 
     async def test_a_log_reopened_has_everything_that_was_appended(self, opener: Opener) -> None:
         keep = await opener()  # a memory log lives as long as somebody has it open

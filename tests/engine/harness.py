@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,6 +28,7 @@ from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import (
     Log,
     LogInfo,
+    Member,
     Offset,
     Outcome,
     Owner,
@@ -127,6 +128,12 @@ class ScriptedLog(Log):
 
     def owner(self, partition: int) -> Owner | None:
         return self.inner.owner(partition)
+
+    def announce(self, about: Mapping[str, Any] | None) -> None:
+        self.inner.announce(about)
+
+    def members(self) -> list[Member]:
+        return self.inner.members()
 
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         return self.inner.read(topic, partition, start, stop)

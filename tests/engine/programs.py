@@ -12,6 +12,7 @@ from typing import Any
 
 from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, activity, workflow
 from gasoline_es.errors import WorkflowFailed
+from gasoline_es.log.file import log
 from gasoline_es.log.port import Outcome, Section
 from tests.engine import workflows as w
 
@@ -46,6 +47,37 @@ async def worker(url: str, stop_limit: str = "30") -> None:
     async with Gasoline.open(url) as gasoline:
         print("ready", flush=True)
         await gasoline.run_worker(w.ALL, stop_limit=float(stop_limit), evict_after=0.05)
+    print("stopped", flush=True)
+
+
+@activity
+async def fell(ctx: ActivityContext, number: int) -> int:
+    return number + 1
+
+
+@workflow
+async def ten_steps(ctx: WorkflowContext, start: int) -> int:
+    for _ in range(10):
+        start = await ctx.activity(fell, start)
+    return start
+
+
+def bury_soon(silent_after_s: float) -> None:
+    """Let this process take others for dead that show no heartbeat for so long, and show its own often enough."""
+    log.open_file_log.__kwdefaults__["silent_after_s"] = silent_after_s
+    log._BEAT_S = silent_after_s / 10  # type: ignore[misc]  # pyright: ignore[reportPrivateUsage, reportConstantRedefinition]
+
+
+async def gang(url: str, silent_after_s: str) -> None:
+    """Be one worker of several until SIGTERM. Who shows no heartbeat for so long, in seconds, loses what it owns."""
+    bury_soon(float(silent_after_s))
+    async with Gasoline.open(url) as gasoline, gasoline.worker([ten_steps, w.notes]):
+        print("ready", flush=True)
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        failed = asyncio.ensure_future(gasoline._node.failed.wait())
+        await asyncio.wait((failed, asyncio.ensure_future(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
+        gasoline._node.check()
     print("stopped", flush=True)
 
 
@@ -136,6 +168,7 @@ if __name__ == "__main__":
         "count-to-three": count_to_three,
         "worker": worker,
         "chaos": chaos,
+        "gang": gang,
         "carry": carry,
         "join-twenty": join_twenty,
         "suicidal": suicidal,

@@ -25,7 +25,7 @@ PARTITIONS = 4
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever tries again does so at once."""
-    monkeypatch.setattr("gasoline_es.runtime.worker.TAKE_AGAIN_S", 0.002)
+    monkeypatch.setattr("gasoline_es.runtime.rebalancing.LOOK_AGAIN_S", 0.002)
     monkeypatch.setattr("gasoline_es.runtime.node.ROLL_BACK_WAIT_S", 0.002)
     monkeypatch.setattr("gasoline_es.runtime.calls.LOOK_AT_OWNER_S", 0.002)
 
@@ -35,6 +35,11 @@ async def when(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.001)
+
+
+def shared_by(*processes: Process) -> Callable[[], bool]:
+    share = PARTITIONS // len(processes)
+    return lambda: all(len(process.node.partitions) == share for process in processes)
 
 
 def owns_all(process: Process) -> Callable[[], bool]:
@@ -56,13 +61,12 @@ class SlowFolds:
         await self._fold(index, stop)
 
 
-async def test_worker_that_asked_while_another_drove_gets_the_partitions_when_that_one_stops(any_world: World) -> None:
+async def test_worker_beside_another_gets_all_the_partitions_when_that_one_stops(any_world: World) -> None:
     """semantics.md §8: the process of the stopped worker stays as a client, and its partitions are driven elsewhere."""
     first = await any_world.process(partitions=PARTITIONS)
     worker = await first.work(echo)
     second = await any_world.worker(echo)
-    await when(lambda: len(first.node._wanted) == PARTITIONS)
-    assert not second.node.partitions
+    await when(shared_by(first, second))
     await soon(worker.stop())
     await when(owns_all(second))
     handle = await first.gasoline.dispatch(echo, "from the first")
@@ -74,7 +78,7 @@ async def test_worker_that_found_no_space_to_take_partitions_takes_them_later(an
     first = await any_world.process(partitions=PARTITIONS)
     await first.work(echo)
     second = await any_world.worker(echo)
-    await when(lambda: len(first.node._wanted) == PARTITIONS)
+    await when(shared_by(first, second))
     acquire, refused = second.log.acquire, 0
 
     async def full(partition: int) -> Ownership:
@@ -115,7 +119,7 @@ async def test_process_whose_engine_broke_leaves_its_partitions_to_others_at_onc
     await first.work(one_note)
     handle = await first.gasoline.dispatch(one_note, None)
     second = await any_world.worker(one_note)
-    await when(lambda: len(first.node._wanted) == PARTITIONS)
+    await when(shared_by(first, second))
     first.node.broke(RuntimeError("a bug elsewhere"))
     await when(owns_all(second))
     assert not first.node.partitions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,15 @@ import pytest
 from gasoline_es import Gasoline, SignalTo
 from gasoline_es.errors import KeyReused, WorkflowFailed, WorkflowNotFound
 from gasoline_es.events import WorkflowRerun
-from tests.engine.harness import World, consumed, soon
+from tests.engine.harness import PATIENCE_S, World, consumed, soon
 from tests.engine.subprocesses import errors, line, worker_process
 from tests.engine.workflows import Add, Note, count_to_three, echo, nap, notes, one_note
+
+
+def owned(gasoline: Gasoline) -> list[int]:
+    """How many partitions each owner has."""
+    owners = [gasoline.log.owner(index) for index in range(gasoline.log.partition_count)]
+    return list(Counter(one.incarnation for one in owners if one is not None and not one.released).values())
 
 
 @pytest.fixture
@@ -139,8 +146,8 @@ async def test_call_is_answered_by_the_client_itself_when_the_worker_is_gone_for
         assert (await second.get()).status == "running"
 
 
-async def test_second_worker_waits_for_the_partitions_and_takes_over_when_the_first_ends(url: str) -> None:
-    """issue 3: a second worker that finds every partition owned waits for them, saying so."""
+async def test_second_worker_shares_the_partitions_and_takes_all_when_the_first_ends(url: str) -> None:
+    """semantics.md §8: a worker gives up what others are to drive; at its end all of it, at once."""
     async with worker_process(url) as first:
         assert await line(first) == "ready"
         async with worker_process(url) as second:
@@ -148,15 +155,19 @@ async def test_second_worker_waits_for_the_partitions_and_takes_over_when_the_fi
             async with Gasoline.open(url) as gasoline:
                 handle = await soon(gasoline.dispatch(notes, 2))
                 await soon(handle.signal(Note(text="first")))
+                async with asyncio.timeout(PATIENCE_S):
+                    while sorted(owned(gasoline)) != [8, 8]:
+                        await asyncio.sleep(0.02)
                 first.terminate()
                 assert await line(first) == "stopped"
                 assert await soon(first.wait()) == 0
                 await soon(handle.signal(Note(text="second")))
                 assert await soon(handle.output(timeout=timedelta(seconds=30))) == ["first", "second"]
+                assert len({owner.incarnation for n in range(16) if (owner := gasoline.log.owner(n)) is not None}) == 1
             second.terminate()
             assert await line(second) == "stopped"
             await soon(second.wait())
-            assert "waiting for 16 of 16 partitions" in await errors(second)
+            assert await errors(second) == ""
 
 
 async def test_reader_sees_what_a_worker_process_records_and_leaves_no_trace(url: str) -> None:

@@ -16,8 +16,10 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Cancel
 from gasoline_es.errors import GasolineError, NotRetryable, RerunRefused
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX
+from gasoline_es.registry import Registry
 from gasoline_es.runtime import driver, suspects
-from gasoline_es.runtime.worker import Worker
+from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.rebalancing import Rebalancing
 from gasoline_es.testing import Simulation, replay_check
 from tests.engine.harness import World, soon, types
 
@@ -371,18 +373,19 @@ async def test_a_worker_asks_again_for_a_partition_that_its_owner_took_back(file
     client = await file_world.process()
     handle = await client.gasoline.dispatch(holding, 1)
     index = client.node.index_of(handle.id)
-    asked: dict[int, int] = {}
-    worker_node = (await file_world.process()).node
-    worker = Worker(worker_node, [holding])
+    other = await file_world.process()
+    bodies = Driver(Registry([holding]), file_world.clock, 1, 1.0, other.node)
+    sharing = Rebalancing(other.node, bodies, version=0, leave_limit_s=1.0)
     for times in (1, 2):
-        await worker._ask_for([index], asked)
-        await worker._ask_for([index], asked)  # once for each time that it is owned
+        await sharing._ask_for(index, [])
+        await sharing._ask_for(index, [])  # once for each time that it is owned
         async with asyncio.timeout(20):
             while index in client.node.partitions:
                 await asyncio.sleep(0.001)
         client.node._yielded.clear()
         if times == 1:
             assert await client.node.own(index) is not None
+    bodies.close()
 
 
 # --- more than a record holds ---------------------------------------------------------------------------------------------

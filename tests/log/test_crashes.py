@@ -463,7 +463,7 @@ async def test_heartbeats_go_on_while_the_event_loop_is_blocked(
     monkeypatch.setattr("gasoline_es.log.file.log._BEAT_S", 0.01)
     log = await open_file_log(f"{tmp_path}/log")
     assert log._incarnation is not None
-    before = log._incarnation._state.beats
+    before = log._incarnation._beats
     time.sleep(0.2)  # what it is about
-    assert log._incarnation._state.beats > before
+    assert log._incarnation._beats > before
     await log.close()

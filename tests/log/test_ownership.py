@@ -484,3 +484,36 @@ async def test_an_undecided_section_holds_back_its_writers_later_segments_too(tm
     await _take_and_put(b, 10)
     assert numbers(tail.poll()) == [101]
     await scene.close()
+
+
+async def test_a_process_that_does_not_move_is_no_member(tmp_path: Path) -> None:
+    """§4.6: a frozen process holds its lock, and is counted out once its heart was still for 10 s by the observer's clock."""
+    scene, a, _, _, b, _ = await begin(tmp_path)
+    a.announce({"version": 1})
+    freeze(a)
+    assert [member.incarnation for member in b.members()] == [a.incarnation]
+    scene.clock.now_s += 9.9
+    assert len(b.members()) == 1
+    scene.clock.now_s += 0.1
+    assert b.members() == []
+    assert a._incarnation is not None
+    a._incarnation.beat()
+    assert [dict(member.about) for member in b.members()] == [{"version": 1}]
+    await scene.close()
+
+
+async def test_members_are_of_one_namespace_and_read_in_the_middle_of_a_beat_are_passed_over(tmp_path: Path) -> None:
+    """§4.6: the heartbeat file is rewritten in place, and not synced."""
+    scene, a, _, _, b, _ = await begin(tmp_path)
+    other = await open_file_log(str(tmp_path), namespace="other")
+    a.announce({"version": 1})
+    other.announce({"version": 2})
+    assert [dict(member.about) for member in b.members()] == [{"version": 1}]
+    assert [dict(member.about) for member in other.members()] == [{"version": 2}]
+    assert a._incarnation is not None
+    a._incarnation._state.content = b'{"incarnation":'
+    assert b.members() == []
+    a._incarnation.beat()
+    assert len(b.members()) == 1
+    await other.close()
+    await scene.close()

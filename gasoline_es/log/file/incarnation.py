@@ -5,7 +5,8 @@ the process, however it ends, and does not pass it to forked children. Its price
 descriptor of the file drops its own lock. So a process never opens the file of an incarnation of its own; those are
 looked up in a registry in memory (filelog.md §4.6).
 
-The file's bytes, rewritten in place every second and never synced: one JSON object that says who it is, and a beat count.
+The file's bytes, rewritten in place every second and never synced: one JSON object that says who it is, what it tells about
+itself, and a beat count.
 An observer compares the bytes it saw with the bytes it sees, and times the difference by its own monotonic clock.
 """
 
@@ -16,10 +17,11 @@ import os
 import re
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from portalocker.constants import LockFlags
 from portalocker.exceptions import LockException
@@ -29,16 +31,16 @@ from gasoline_es.errors import LogError
 from gasoline_es.log.file.disk import Disk
 
 _NAME: Final = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
-_BYTES: Final = 512
+_BYTES: Final = 768
 _LOCK: Final = LockfLocker()
 
 
 @dataclass(slots=True)
 class _Own:
-    """An incarnation of this very process. ``beats`` stands in for the heartbeat file, which must not be opened here."""
+    """An incarnation of this very process. ``content`` stands in for the heartbeat file, which must not be opened here."""
 
     alive: bool = True
-    beats: int = 0
+    content: bytes = b""
 
 
 @dataclass(slots=True)
@@ -69,14 +71,18 @@ def valid_incarnation(name: object) -> bool:
 class Incarnation:
     """One opening of the log for writing: its name, its lock and its heartbeat. Created locked, or not at all."""
 
-    def __init__(self, directory: str, disk: Disk) -> None:
+    def __init__(self, directory: str, namespace: str, disk: Disk) -> None:
         self.name: Final = f"{time.time_ns() // 1_000_000:x}-{os.getpid():x}-{secrets.token_hex(6)}"
         self.host: Final = socket.gethostname()
         self.pid: Final = os.getpid()
         self.name_path: Final = f"{directory}/workers/{self.name}.name"
         """A synced file that says who this is; linked as an epoch to take a partition."""
         self._path: Final = f"{directory}/workers/{self.name}"
+        self._namespace: Final = namespace
         self._disk: Final = disk
+        self._about: Mapping[str, Any] | None = None
+        self._beats = 0
+        self._beating: Final = threading.Lock()
         self._forks: Final = _process.forks
         self._state: Final = _Own()
         # The lock comes before the name: nobody can find the file and take its owner for dead.
@@ -114,9 +120,23 @@ class Incarnation:
 
     def beat(self) -> None:
         """Show that the process moves."""
-        self._state.beats += 1
-        who = {"incarnation": self.name, "host": self.host, "pid": self.pid, "beat": self._state.beats}
-        os.pwrite(self._fd, json.dumps(who).encode().ljust(_BYTES - 1) + b"\n", 0)
+        with self._beating:  # the heart has a thread of its own
+            self._beats += 1
+            who: dict[str, Any] = {
+                "incarnation": self.name,
+                "host": self.host[:64],
+                "pid": self.pid,
+                "beat": self._beats,
+            }
+            if self._about is not None:
+                who |= {"namespace": self._namespace, "about": self._about}
+            self._state.content = json.dumps(who).encode().ljust(_BYTES - 1) + b"\n"
+            os.pwrite(self._fd, self._state.content, 0)
+
+    def tell(self, about: Mapping[str, Any] | None) -> None:
+        """Tell the others something about this process, at once. Raises: OSError: they may not see it before a beat."""
+        self._about = about
+        self.beat()
 
     def drop(self) -> None:
         """Let go of the lock, as the end of the process would."""
@@ -139,7 +159,7 @@ class Observer:
         self._workers: Final = f"{directory}/workers"
         self._clock: Final = clock
         self._silent_after_s: Final = silent_after_s
-        self._seen: dict[str, tuple[bytes | int, float]] = {}
+        self._seen: dict[str, tuple[bytes, float]] = {}
         self._dead: set[str] = set()
 
     def alive(self, name: str) -> bool:
@@ -166,10 +186,26 @@ class Observer:
         """Return whether the incarnation was already found dead, without looking again."""
         return name in self._dead
 
-    def _probe(self, name: str) -> bytes | int | None:
+    def told(self, namespace: str, disk: Disk) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the incarnations that live, move, and told something on the namespace: the name and the file's content."""
+        try:
+            names = disk.names(self._workers)
+        except FileNotFoundError:
+            return  # nobody ever wrote here
+        for name in names:
+            if not valid_incarnation(name) or self.silent(name) or name in self._dead:
+                continue
+            try:
+                who = json.loads(self._seen[name][0])
+            except ValueError:
+                continue  # read in the middle of a beat: at the next look
+            if who.get("namespace") == namespace:
+                yield name, who
+
+    def _probe(self, name: str) -> bytes | None:
         own = _own.get(name)
         if own is not None:
-            return own.beats if own.alive else None
+            return own.content if own.alive else None
         if not valid_incarnation(name):
             return None
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
@@ -38,6 +38,7 @@ from gasoline_es.log.port import (
     Epoch,
     Log,
     LogInfo,
+    Member,
     Offset,
     Outcome,
     Owner,
@@ -48,6 +49,7 @@ from gasoline_es.log.port import (
     Section,
     SegmentInfo,
     Tail,
+    about_json,
 )
 
 _INLINE_SYNC_S: Final = 300e-6
@@ -162,7 +164,7 @@ class FileLog(Log):
             self._catalog.close()
             raise damage
         self._disk.make_directory(f"{self._directory}/workers")  # whoever is not in it is dead
-        self._incarnation = Incarnation(self._directory, self._disk)
+        self._incarnation = Incarnation(self._directory, self.namespace, self._disk)
         self.incarnation = self._incarnation.name
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
         self._writer.highest_known = self._catalog.highest
@@ -361,6 +363,25 @@ class FileLog(Log):
         return self._partitions.owner(partition, None if owned is None else owned.epoch)
 
     # --- reading ------------------------------------------------------------------------------------------------------
+
+    def announce(self, about: Mapping[str, Any] | None) -> None:
+        """Tell the other processes about this one (see the port)."""
+        self._usable()
+        assert self._incarnation is not None
+        if about is not None:
+            about_json(about)
+        try:
+            self._incarnation.tell(about)
+        except OSError as error:
+            raise LogError(f"{self.url}: what this process tells about itself could not be written: {error}") from error
+
+    def members(self) -> list[Member]:
+        """Return who told something about itself (see the port)."""
+        self._readable()
+        return [
+            Member(name, who["about"], name == self.incarnation, who["host"], who["pid"])
+            for name, who in self._observer.told(self.namespace, self._disk)
+        ]
 
     def _readable(self) -> None:
         if self._incarnation is not None:

@@ -1,0 +1,98 @@
+"""``gasoline worker …``: run one, and see who runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gasoline_es.cli.failures import USED_WRONGLY, Failure
+from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.workflows import Json
+
+
+class ModuleOrCommand(TyperGroup):
+    """``gasoline worker MODULE`` is short for ``gasoline worker run MODULE``."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Take what is no command for a module to run."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+commands = typer.Typer(
+    cls=ModuleOrCommand,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    subcommand_metavar="MODULE | COMMAND [ARGS]...",
+    help="Workers: gasoline worker MODULE runs the workflows of a module; list shows who runs.",
+)
+
+
+@commands.command(short_help="Run the workflows of a module until SIGTERM.")
+def run(
+    context: typer.Context,
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE",
+            help="The code: shop.orders, shop/orders.py, or shop.orders:fulfil,ship for some of its workflows.",
+            show_default=False,
+        ),
+    ],
+    code_version: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            envvar="GASOLINE_CODE_VERSION",
+            help="The code's version, growing: older workers take no new work beside newer ones.",
+        ),
+    ] = 0,
+    max_concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="So many activities at a time.")] = 1_000,
+    stop_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Running activities get so long when it stops.")
+    ] = 30.0,
+) -> None:
+    """Run the workflows of a module until SIGTERM or Ctrl-C; a second one gives running activities up at once.
+
+    The log is made if it is not there. Any number of workers share it; each is to have all workflows of the namespace.
+    What happens is logged on standard error.
+
+    \b
+    Examples:
+      gasoline --log file:./data worker shop.orders
+      gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
+
+    Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly.
+    """
+    from gasoline_es.checking.code import Code, CodeRefused
+    from gasoline_es.cli.working import work
+
+    settings = context.find_object(Settings)
+    assert settings is not None
+    try:
+        workflows = Code.parse(module).load()
+    except CodeRefused as refused:
+        raise Failure(str(refused), USED_WRONGLY) from refused
+    work(settings, workflows.values(), version=code_version, max_concurrency=max_concurrency, stop_limit=stop_limit)
+
+
+@commands.command("list", short_help="Show the workers of a log, and what they own.")
+def list_(context: typer.Context, json: Json = None) -> None:
+    """Show the workers that have a log open and move: where they run, their version, and how many partitions they own.
+
+    \b
+    Example:
+      gasoline --log file:./data worker list
+
+    \b
+    JSON keys: worker, host, pid, version, weight (below 1: it is under pressure and takes less), partitions.
+    """
+    from gasoline_es.cli.working import show_workers
+
+    settings = context.find_object(Settings)
+    assert settings is not None
+    show_workers(settings, json)

@@ -1,0 +1,77 @@
+"""What ``gasoline worker`` does: runs a worker in this process, or shows those that run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from gasoline_es.cli.acting import deciding
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.reading import reading
+from gasoline_es.cli.settings import Settings
+from gasoline_es.definitions import Workflow
+from gasoline_es.runtime.sharing import Peer
+
+
+def work(
+    settings: Settings,
+    workflows: Iterable[Workflow[Any, Any]],
+    *,
+    version: int,
+    max_concurrency: int,
+    stop_limit: float,
+) -> None:
+    """Run the workflows until a signal. Raises: LogFailed and others of its kind."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    async def run() -> None:
+        async with deciding(settings) as gasoline:
+            await gasoline.run_worker(
+                workflows, version=version, max_concurrency=max_concurrency, stop_limit=stop_limit
+            )
+
+    asyncio.run(run())
+
+
+def show_workers(settings: Settings, as_json: bool | None) -> None:
+    """Print a line for each worker."""
+    output = Output(as_json)
+    with reading(settings) as opened:
+        log = opened.log
+        owners = [log.owner(index) for index in range(log.partition_count)]
+        owned = Counter(one.incarnation for one in owners if one is not None and one.alive and not one.released)
+        found = [(member, peer) for member in log.members() if (peer := Peer.of(member)) is not None]
+    if output.json:
+        for member, peer in found:
+            output.object(
+                {
+                    "worker": member.incarnation,
+                    "host": member.host,
+                    "pid": member.pid,
+                    "version": peer.version,
+                    "weight": peer.weight,
+                    "partitions": owned[member.incarnation],
+                }
+            )
+    elif not found:
+        output.console.print("no worker runs")
+    else:
+        _show(
+            output,
+            [(escape(one.incarnation), escape(one.host), one.pid, peer, owned[one.incarnation]) for one, peer in found],
+        )
+
+
+def _show(output: Output, rows: Iterable[tuple[str, str, int, Peer, int]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("worker", "host", "pid", "version", "weight", "partitions"):
+        table.add_column(name, overflow="fold", justify="left" if name in ("worker", "host") else "right")
+    for worker, host, pid, peer, partitions in rows:
+        table.add_row(worker, host, str(pid), str(peer.version), f"{peer.weight:g}", str(partitions))
+    output.console.print(table)
