@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WorkflowCancelled,
         WorkflowFailed,
         WorkflowNotFound,
+        WorkflowSilenced,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.outcomes import Failed, Ok
@@ -59,6 +60,7 @@ __all__ = [
     "WorkflowHandle",
     "WorkflowInfo",
     "WorkflowNotFound",
+    "WorkflowSilenced",
     "activity",
     "workflow",
 ]
@@ -89,6 +91,7 @@ _MODULES = {
     "WorkflowHandle": "handles",
     "WorkflowInfo": "handles",
     "WorkflowNotFound": "errors",
+    "WorkflowSilenced": "errors",
     "activity": "definitions",
     "workflow": "definitions",
 }

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Wake
-from gasoline_es.core.decide import not_found, was_cancelled
+from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Silence, Wake
+from gasoline_es.core.decide import not_found, without_output
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import Event, WorkflowCompleted
 from gasoline_es.core.guard import check_outside_body
@@ -311,7 +311,7 @@ class Client:
     async def wake(self, workflow_id: str) -> None:
         """Run a workflow again: a dead one replays what is recorded. A running or complete one is left alone.
 
-        Raises: WorkflowNotFound.
+        Raises: WorkflowNotFound. GasolineError: it was silenced, or is unreadable.
         """
         self._writable("wake")
         await self._decide(Wake(check_workflow_id(workflow_id), self._by))
@@ -324,10 +324,23 @@ class Client:
         does not clean up: for one that is stuck in its clean-up, or whose code is gone. A dead one has no body to clean up,
         and ends at once. Cancelling a workflow again changes nothing, so a call whose answer was lost can be repeated.
 
-        Raises: WorkflowNotFound. GasolineError: it is complete already, or unreadable.
+        Raises: WorkflowNotFound. GasolineError: it is complete already, or silenced, or unreadable.
         """
         self._writable("cancel")
         await self._decide(Cancel(check_workflow_id(workflow_id), self._by, now))
+
+    async def silence(self, workflow_id: str) -> None:
+        """Take a workflow out of sight: it is over as it stands, and will not run again (semantics.md §7).
+
+        Durable on return. Its body has no say, and nothing is undone; activities that run are stopped, and what they give is
+        recorded nowhere. It takes no signals, no tags and no unique dispatch find it, and who waits for its output gets
+        WorkflowSilenced. Its history stays, with the error it died of. Silencing it again changes nothing, so a call whose
+        answer was lost can be repeated. There is no way back but a fork: ``rerun(…, fork=True)``.
+
+        Raises: WorkflowNotFound. GasolineError: it is complete, cancelled or being cancelled, or unreadable.
+        """
+        self._writable("silence")
+        await self._decide(Silence(check_workflow_id(workflow_id), self._by))
 
     async def recover(self, workflow_id: str) -> None:
         """Let the activities whose final failures a workflow died of run again, from their first attempts.
@@ -350,13 +363,14 @@ class Client:
         by it are queued again, and state and tags are those of before. Steps beside it in a join stay. ``fork``: a new
         workflow starts over so, and this one is left alone. ``dry_run``: only say what would be done.
 
-        Raises: RerunRefused: nothing is recorded there. WorkflowNotFound; TypeError, ValueError: no location. RecordTooLarge:
-            there are too many pieces of history to name. Nothing is recorded.
+        Raises: RerunRefused: nothing is recorded there, or it was silenced and this is no fork. WorkflowNotFound; TypeError,
+            ValueError: no location. RecordTooLarge: there are too many pieces of history to name. Nothing is recorded.
         """
         start = read_location(from_location)
         check_workflow_id(workflow_id)
         if dry_run:
-            return plan([event.fact for event in await self.history(workflow_id)], start).info(workflow_id)
+            facts = [event.fact for event in await self.history(workflow_id)]
+            return plan(facts, start, fork=fork).info(workflow_id)
         self._writable("rerun")
         now_us, entropy = self._node.clock.now_us(), self._node.entropy
         rerun_id = new_workflow_id(now_us, entropy(8))
@@ -400,8 +414,8 @@ class Client:
                 if output is not None:
                     return output
                 continue  # it started over in the meantime
-            if summary.status == "cancelled":
-                raise was_cancelled(workflow_id, summary.name)
+            if summary.status in ("cancelled", "silenced"):
+                raise without_output(workflow_id, summary.name, summary.status)
             if summary.status in ("dead", "unreadable"):
                 raise _failed(summary)
             await watch.changed.wait()

@@ -98,7 +98,7 @@ def replay_check(
       site (with --removable): verb, call, file, line, line_end, needed_by,
         removable ("call", "old_way" or null)
       summary: histories, replayed, partly, diverged, warnings, unreadable,
-        not_in_module, unsure (with --removable), left_out (with --incomplete)
+        not_in_module, silenced, unsure (with --removable), left_out (with --incomplete)
     """
     from gasoline_es.checking.check import Wish
     from gasoline_es.checking.code import Code, CodeRefused
@@ -188,6 +188,7 @@ def _summary(report: Report) -> dict[str, Any]:
         "warnings": len(report.warnings),
         "unreadable": len(report.unreadable),
         "not_in_module": report.not_in_module.total(),
+        "silenced": report.silenced,
     }
     if report.observed is not None:
         members["unsure"] = report.observed.unsure
@@ -228,6 +229,8 @@ def _show(report: Report, output: Output) -> None:
         told += f", {report.partly:,} of them only up to a step that was inserted"
     if report.left_out:
         told += f"; {report.left_out:,} more {'is' if report.left_out == 1 else 'are'} over and left out"
+    if report.silenced:
+        told += f"; {report.silenced:,} more {'is' if report.silenced == 1 else 'are'} silenced and left out"
     bad = [
         f"{len(findings):,} {what}"
         for findings, what in ((report.divergences, "diverge"), (report.unreadable, "cannot be read"))

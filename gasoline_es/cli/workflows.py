@@ -1,4 +1,4 @@
-"""``gasoline workflow …``: list, get, history; wake, cancel, recover, rerun."""
+"""``gasoline workflow …``: list, get, history; wake, cancel, silence, recover, rerun."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Statuses(StrEnum):
     sleeping = "sleeping"
     complete = "complete"
     cancelled = "cancelled"
+    silenced = "silenced"
     dead = "dead"
     unreadable = "unreadable"
 
@@ -216,6 +217,29 @@ def cancel(
     from gasoline_es.cli.acting import act
 
     act(_settings(context), json, id, lambda gasoline: gasoline.cancel(id, now=now))
+
+
+@commands.command(short_help="Take a workflow out of sight: it will not run again.")
+def silence(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
+    """Take a workflow out of sight: it is over as it stands, and will not run again.
+
+    For one that nobody will mend. Its body does not clean up and nothing is undone: to have that, `workflow cancel`. It takes
+    no signals, is found by no tags, and no longer stands among the dead; `workflow list --status silenced` shows it,
+    and its history stays. There is no way back, but for a copy that starts over: `workflow rerun ID --from LOCATION --fork`.
+
+    It is durable when this returns, with or without a worker. Silencing one again changes nothing.
+
+    \b
+    Examples:
+      gasoline workflow silence 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow list --status dead --name fulfil | jq -r .id | xargs -n 1 gasoline workflow silence
+
+    \b
+    JSON keys: id, name, status.
+    """
+    from gasoline_es.cli.acting import act
+
+    act(_settings(context), json, id, lambda gasoline: gasoline.silence(id))
 
 
 @commands.command(short_help="Let the activity that a workflow died of run again.")

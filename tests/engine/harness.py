@@ -355,6 +355,9 @@ async def soon(awaitable: Any, patience_s: float = PATIENCE_S) -> Any:
 # --- what must hold of every history ----------------------------------------------------------------------------------
 
 
+_ENDS = (ev.WorkflowCompleted, ev.WorkflowCancelled, ev.WorkflowSilenced)
+
+
 def assert_sound(history: Sequence[Event]) -> None:
     """Hold a history against what no crash may break: no gap, each step once, each signal once."""
     assert [event.seq for event in history] == list(range(1, len(history) + 1)), "gap-free from 1 (design §4)"
@@ -362,7 +365,7 @@ def assert_sound(history: Sequence[Event]) -> None:
     assert sum(isinstance(event.data, ev.WorkflowDispatched) for event in history) == 1
     superseded = superseded_in(event.fact for event in history)
     history = [event for event in history if event.seq not in superseded]
-    ended = [event.seq for event in history if isinstance(event.data, ev.WorkflowCompleted | ev.WorkflowCancelled)]
+    ended = [event.seq for event in history if isinstance(event.data, _ENDS)]
     assert ended in ([], [history[-1].seq]), "nothing follows the end"
     _assert_activities(history)
     _assert_interrupted(history)

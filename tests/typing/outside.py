@@ -32,9 +32,11 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await handle.wake(), None)
     assert_type(await handle.cancel(), None)
     assert_type(await handle.cancel(now=True), None)
+    assert_type(await handle.silence(), None)
     assert_type(await handle.recover(), None)
     assert_type(await gasoline.wake(workflow_id), None)
     assert_type(await gasoline.cancel(workflow_id, now=True), None)
+    assert_type(await gasoline.silence(workflow_id), None)
     assert_type(await gasoline.recover(workflow_id), None)
     async for info in gasoline.list(name="fulfil", tags={"order": "42"}, status="cancelled"):
         assert_type(info, WorkflowInfo)
