@@ -261,6 +261,14 @@ class Partition:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
 
+    def note(self, key: str, value: bytes | None, done: Done) -> None:
+        """Put a record of the registry into the next append, whenever that is; ``done`` is told what became of it."""
+        if self.lost:
+            done(self.lost)
+            return
+        self._open.records.append(NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us()))
+        self._open.done.append(done)
+
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
         if self.lost:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, LogError, LogReadOnly, NoSpace
 from gasoline_es.registry import Registry
+from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 
@@ -46,6 +47,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._waiting_for = 0
+        self._announcement = Announcement(node, self.registry)
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -59,6 +61,7 @@ class Worker:
             for partition in list(node.partitions.values()):
                 node.drive(partition)
             self._say_waiting(await self._take(range(node.log.partition_count)))
+            self._announcement.make()
         except BaseException:
             self._let_go(self._driver)
             raise
@@ -117,6 +120,7 @@ class Worker:
             given_up = drained.result()
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
+        self._announcement.take_back()
         await self._node.flush()
         self._let_go(driver)
         if self._node.failure is None:
@@ -191,6 +195,7 @@ class Worker:
             while True:
                 changed.clear()
                 missing = await self._take_again()
+                self._announcement.see_to()
                 if missing is not None:
                     self._say_waiting(missing)
                     await self._ask_for(missing, asked)

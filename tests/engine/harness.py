@@ -193,11 +193,11 @@ class Process:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End cleanly: the worker, then the log."""
-        self.ended = True
+        """End cleanly: the worker, then the log. It may still be killed in the middle of that."""
         if self.worker is not None:
             await self.worker.stop()
         await self.node.close()
+        self.ended = True
 
     async def kill(self) -> None:
         """End as by SIGKILL: nothing more is written, nothing is released, nobody is told."""
