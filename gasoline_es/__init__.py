@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.outcomes import Failed, Ok
+    from gasoline_es.reviving import ReviveInfo
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.verbs import Step
@@ -49,6 +50,7 @@ __all__ = [
     "Ok",
     "Prune",
     "RerunInfo",
+    "ReviveInfo",
     "Signal",
     "SignalTo",
     "Step",
@@ -80,6 +82,7 @@ _MODULES = {
     "Ok": "outcomes",
     "Prune": "definitions",
     "RerunInfo": "core.starting_over",
+    "ReviveInfo": "reviving",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",

@@ -88,6 +88,19 @@ class Recover:
 
 
 @dataclass(frozen=True, slots=True)
+class Revive:
+    """Wake a workflow if it is dead of an error whose text contains ``error`` when this is decided; else leave it alone.
+
+    The reply says with ``created`` whether it was woken.
+    """
+
+    TYPE: ClassVar[str] = "revive"
+    workflow_id: str
+    by: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Rerun:
     """Let a workflow start over from its step at ``start`` (a location as text); or a new one do so, with the id ``fork_id``.
 
@@ -144,7 +157,7 @@ class Yield:
     workflow_id: str = ""
 
 
-Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | AwaitOutput | TellOutput
+Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
 Asked = Decidable | Rerun
 """What one may ask of a workflow. (A rerun is decided from its whole history.)"""
@@ -157,6 +170,7 @@ _KINDS: tuple[type[Command], ...] = (
     Cancel,
     Silence,
     Recover,
+    Revive,
     Rerun,
     AwaitOutput,
     TellOutput,
@@ -168,7 +182,10 @@ _PAYLOADS = frozenset({"input", "body", "output"})
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a command: the workflow or signal id it names, or an error. ``output``: of a completed workflow."""
+    """What became of a command: the workflow or signal id it names, or an error.
+
+    ``created``: it made that workflow, or woke it. ``output``: of a completed workflow.
+    """
 
     id: str = ""
     created: bool = False
@@ -259,6 +276,8 @@ def _checked(command: Command) -> Command:
         raise TypeError(f"by {command.by!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
+    elif isinstance(command, Revive) and type(command.error) is not str:
+        raise TypeError(f"error {command.error!r}")
     return command
 
 

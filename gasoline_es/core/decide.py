@@ -17,13 +17,14 @@ from gasoline_es.core.commands import (
     Dispatch,
     Recover,
     Reply,
+    Revive,
     SendSignal,
     Silence,
     TellOutput,
     Wake,
 )
 from gasoline_es.core.durations import format_time
-from gasoline_es.core.ending import cancel, no_more, recover, silence
+from gasoline_es.core.ending import cancel, no_more, recover, revive, silence
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
@@ -53,6 +54,8 @@ def decide(state: WorkflowState | None, command: Decidable, request_id: str | No
             return ([], Reply(error=not_found(command.workflow_id))) if state is None else silence(state, command)
         case Recover():
             return ([], Reply(error=not_found(command.workflow_id))) if state is None else recover(state, command)
+        case Revive():
+            return ([], Reply(error=not_found(command.workflow_id))) if state is None else revive(state, command)
         case AwaitOutput():
             return _await_output(state, command)
         case TellOutput():

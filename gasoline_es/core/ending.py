@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.commands import Cancel, Recover, Reply, Silence
+from gasoline_es.core.commands import Cancel, Recover, Reply, Revive, Silence
 from gasoline_es.core.history import TAKEN_CHARACTERS_MAX, ActivityEntry, History
 from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.state import WorkflowState
@@ -112,6 +112,14 @@ def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData],
             f"there. Rerun it from a step",
         )
     return [ev.WorkflowRecovered(command.by, state.failures)], Reply(workflow_id)
+
+
+def revive(state: WorkflowState, command: Revive) -> tuple[list[ev.EventData], Reply]:
+    """Wake a dead workflow, as one of many: one that is not dead any more, or of something else, is none of them."""
+    summary = state.summary
+    if summary.status != "dead" or command.error not in str(summary.error):
+        return [], Reply(command.workflow_id)
+    return [ev.WorkflowWoken(command.by)], Reply(command.workflow_id, created=True)
 
 
 def _is_undone(state: WorkflowState, location: Location) -> bool:

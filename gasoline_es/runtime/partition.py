@@ -25,6 +25,7 @@ from gasoline_es.core.commands import (
     Reply,
     Request,
     Rerun,
+    Revive,
     SendSignal,
     Silence,
     TellOutput,
@@ -303,7 +304,7 @@ class Partition:
                 self.record(live, data)
             if live.state.summary.status in ("cancelled", "silenced") and events:
                 self.tell_waiters(live)
-            if events and isinstance(command, Dispatch | Wake | Cancel | Silence | Recover):
+            if events and isinstance(command, Dispatch | Wake | Cancel | Silence | Recover | Revive):
                 # No body before its dispatch is durable. A repeat decides nothing, so nothing would ever unblock it.
                 live.blocked_on = live.state.summary.seq
         except RecordTooLarge as error:

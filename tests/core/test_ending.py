@@ -10,6 +10,7 @@ from gasoline_es.core.commands import (
     Cancel,
     Recover,
     Request,
+    Revive,
     SendSignal,
     Silence,
     TellOutput,
@@ -57,7 +58,7 @@ def folded(*facts: ev.EventData) -> WorkflowState:
     return state
 
 
-Commanded = Cancel | Silence | Recover | Wake | SendSignal
+Commanded = Cancel | Silence | Recover | Revive | Wake | SendSignal
 
 
 def decided(state: WorkflowState | None, command: Commanded) -> list[str] | str:
@@ -69,6 +70,7 @@ cancel = Cancel(WORKFLOW_ID, "me")
 cancel_now = Cancel(WORKFLOW_ID, "me", now=True)
 silence = Silence(WORKFLOW_ID, "me")
 wake = Wake(WORKFLOW_ID, "me")
+revive = Revive(WORKFLOW_ID, "me", "Error: refu")
 recover = Recover(WORKFLOW_ID, "me")
 signal = ev.SignalReceived("s1", "paid", b"{}")
 suspended = ev.WorkflowSuspended(7)
@@ -92,6 +94,13 @@ send = SendSignal(WORKFLOW_ID, "s2", "paid", b"{}")
         ((ev.WorkflowFailed(ERROR),), cancel, ["workflow.cancel_requested", "workflow.cancelled"]),
         ((asked, ev.WorkflowFailed(ERROR)), cancel, ["workflow.cancelled"]),
         ((failed(FIRST), ev.WorkflowFailed(ERROR, failures=(FIRST,))), recover, ["workflow.recovered"]),
+        ((ev.WorkflowFailed(ERROR),), revive, ["workflow.woken"]),
+        ((ev.WorkflowFailed(ERROR),), Revive(WORKFLOW_ID, "me"), ["workflow.woken"]),
+        ((ev.WorkflowFailed(ev.ErrorInfo("KeyError", "denied")),), revive, []),
+        ((ev.WorkflowFailed(ERROR), ev.WorkflowWoken("you")), revive, []),
+        ((ev.WorkflowFailed(ERROR), ev.WorkflowWoken("you"), suspended), revive, []),
+        ((ev.WorkflowFailed(ERROR), silenced), revive, []),
+        ((ev.Unreadable("step.new", "v9"),), revive, []),
         ((), silence, ["workflow.silenced"]),
         ((suspended,), silence, ["workflow.silenced"]),
         ((signal,), silence, ["signal.discarded", "workflow.silenced"]),
@@ -144,7 +153,7 @@ def test_failed_handler_of_a_rollback_can_be_recovered() -> None:
 
 
 def test_nobody_is_cancelled_or_recovered_where_there_is_none() -> None:
-    for command in (cancel, silence, recover):
+    for command in (cancel, silence, recover, revive):
         assert isinstance(decide(None, command)[1].error, WorkflowNotFound)
 
 
@@ -203,13 +212,23 @@ def test_signals_left_are_named_in_as_many_events_as_fit() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [cancel, cancel_now, silence, recover, TellOutput(WORKFLOW_ID, "{1}", 1, WORKFLOW_ID, "pack"),
+    [cancel, cancel_now, silence, recover, revive, TellOutput(WORKFLOW_ID, "{1}", 1, WORKFLOW_ID, "pack"),
      TellOutput(WORKFLOW_ID, "{1}", 1, WORKFLOW_ID, "pack", b"null")],
 )  # fmt: skip
-def test_command_comes_through_an_inbox_as_it_was(command: Cancel | Silence | Recover | TellOutput) -> None:
+def test_command_comes_through_an_inbox_as_it_was(command: Cancel | Silence | Recover | Revive | TellOutput) -> None:
     """design §5: a command is data; an output of null is another thing than none."""
     request = Request("r", "c", command)
     assert decode_request(encode_request(request)) == request
+
+
+def test_revival_says_whether_it_woke_anything() -> None:
+    """semantics.md §7: beside others who wake and end workflows it counts what it did itself."""
+    dead = folded(ev.WorkflowFailed(ERROR))
+    assert decide(dead, revive)[1].created
+    assert not decide(folded(), revive)[1].created
+    raw = encode_request(Request("r", "c", revive))
+    with pytest.raises(ValueError, match="not a request"):
+        decode_request(raw.replace(b'"Error: refu"', b"3"))
 
 
 @pytest.mark.parametrize("broken", [b'"now":1', b'"now":"yes"', b'"by":3'])
