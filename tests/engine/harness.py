@@ -352,6 +352,30 @@ async def soon(awaitable: Any, patience_s: float = PATIENCE_S) -> Any:
         return await awaitable
 
 
+class OneByOne:
+    """Lets one append through for each time it is opened."""
+
+    def __init__(self, process: Process) -> None:
+        self._open = asyncio.Semaphore(0)
+        self._log: Any = process.log
+        self._before = self._log.open_gate
+        self._log.open_gate = self
+
+    async def wait(self) -> None:
+        await self._open.acquire()
+
+    async def open(self) -> None:
+        """Let one append through, and see what comes of it."""
+        self._open.release()
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self._log.open_gate = self._before
+        for _ in range(10):
+            self._open.release()
+
+
 # --- what must hold of every history ----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from gasoline_es import ActivityContext, WorkflowContext, WorkflowNotFound, Work
 from gasoline_es.core import events as ev
 from gasoline_es.errors import GasolineError, NoSpace, RerunRefused, WorkflowFailed
 from gasoline_es.outcomes import Failed
-from tests.engine.harness import Fate, Process, World, discarded, kills, rehandle, soon, successes, types
+from tests.engine.harness import Fate, OneByOne, Process, World, discarded, kills, rehandle, soon, successes, types
 from tests.engine.workflows import Note, nap, notes
 
 started: list[asyncio.Event] = []
@@ -262,6 +262,48 @@ async def test_attempt_that_ends_while_the_silence_is_on_its_way_is_dropped() ->
     assert successes(await handle.history()) == []
     assert process.driver.runner.running == 0
     await world.end()
+
+
+@workflow
+async def parent(ctx: WorkflowContext, order: int) -> str:
+    return (await ctx.dispatch(nap, 600.0)).id
+
+
+async def test_dispatch_that_comes_back_behind_the_silence_is_not_recorded() -> None:
+    """semantics.md §7: the other workflow exists, and nothing follows the end of this one."""
+    world = World()
+    process = await world.worker(parent, nap)
+    gate = OneByOne(process)
+    dispatching = asyncio.ensure_future(process.gasoline.dispatch(parent, 7))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await gate.open()
+    handle = await soon(dispatching)  # its body dispatches the other one, which waits at the gate
+    silencing = asyncio.ensure_future(handle.silence())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await gate.open()
+    gate.end()
+    await soon(silencing)
+    await process.settle()
+    assert {info.name async for info in process.gasoline.list()} == {"parent", "nap"}
+    assert types(await handle.history())[-1] == "workflow.silenced"
+    await world.end()
+
+
+@workflow
+async def knocking(ctx: WorkflowContext, of: str) -> list[str | None]:
+    by_id = await ctx.signal(Note(text="x"), to=of, graceful_not_found=True)
+    return [by_id, await ctx.signal(Note(text="x"), nap, tags={"a": 1}, graceful_not_found=True)]
+
+
+async def test_body_reaches_a_silenced_workflow_neither_by_id_nor_by_tags(any_world: World) -> None:
+    """semantics.md §5: as of any that is over."""
+    process = await any_world.worker(knocking, nap)
+    handle = await process.gasoline.dispatch(nap, 600.0, tags={"a": 1})
+    await handle.silence()
+    assert await soon((await process.gasoline.dispatch(knocking, handle.id)).output()) == [None, None]
+    assert (await handle.get()).queued == {}
 
 
 async def test_silence_that_finds_no_space_did_not_happen() -> None:
