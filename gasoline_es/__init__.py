@@ -26,9 +26,11 @@ if TYPE_CHECKING:
         WorkflowCancelled,
         WorkflowFailed,
         WorkflowNotFound,
+        WorkflowSilenced,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.outcomes import Failed, Ok
+    from gasoline_es.reviving import ReviveInfo
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.verbs import Step
@@ -48,6 +50,7 @@ __all__ = [
     "Ok",
     "Prune",
     "RerunInfo",
+    "ReviveInfo",
     "Signal",
     "SignalTo",
     "Step",
@@ -59,6 +62,7 @@ __all__ = [
     "WorkflowHandle",
     "WorkflowInfo",
     "WorkflowNotFound",
+    "WorkflowSilenced",
     "activity",
     "workflow",
 ]
@@ -78,6 +82,7 @@ _MODULES = {
     "Ok": "outcomes",
     "Prune": "definitions",
     "RerunInfo": "core.starting_over",
+    "ReviveInfo": "reviving",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",
@@ -89,6 +94,7 @@ _MODULES = {
     "WorkflowHandle": "handles",
     "WorkflowInfo": "handles",
     "WorkflowNotFound": "errors",
+    "WorkflowSilenced": "errors",
     "activity": "definitions",
     "workflow": "definitions",
 }

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, Final, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Wake
-from gasoline_es.core.decide import not_found, was_cancelled
+from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Silence, Wake
+from gasoline_es.core.decide import not_found, without_output
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import Event, WorkflowCompleted
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import (
     check_caller_id,
@@ -42,6 +43,7 @@ from gasoline_es.errors import (
 )
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
@@ -53,6 +55,7 @@ O = TypeVar("O")  # noqa: E741
 AnyWorkflow = Workflow[Any, Any]
 
 _STATUSES: tuple[str, ...] = get_args(Status)
+UNIQUE_OR_KEY: Final = "give `unique` or `key`, not both: a key already makes the workflow one of a kind"
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
@@ -92,23 +95,40 @@ class Client:
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
             raise DefinitionError(f"dispatch takes a workflow made by @workflow, not {workflow!r}")
         if unique and key is not None:
-            raise ValueError("give `unique` or `key`, not both: a key already makes the workflow one of a kind")
+            raise ValueError(UNIQUE_OR_KEY)
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
         payload = workflow.input_codec.encode(input, workflow.parameter)
         _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         if ray_id is not None and not is_workflow_id(ray_id):
             raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
-        workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
-        command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
-        self._undecided[workflow_id] = (workflow.name, canonical_tags)
         try:
-            reply = await (self._decide_unique(command) if unique else self._decide(command))
-        except KeyReused:
-            await self._check_repeats(workflow_id, key, workflow, payload)
-            return WorkflowHandle(self, workflow_id, workflow)
+            reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "")
+        except KeyReused as reused:
+            await self._check_repeats(reused.workflow_id, key, workflow, payload)
+            return WorkflowHandle(self, reused.workflow_id, workflow)
+        return WorkflowHandle(self, reply.id, workflow)
+
+    async def _dispatch_json(
+        self, name: str, payload: bytes, tags: Tags | None, *, unique: bool = False, key: str | None = None
+    ) -> Reply:
+        """Start a workflow by its name, with JSON that nothing is held against: for tools that have no code of it."""
+        self._writable("dispatch")
+        if unique and key is not None:
+            raise ValueError(UNIQUE_OR_KEY)
+        canonical_tags = check_tags(tags, f"dispatch of {check_name('workflow', name)!r}")
+        _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
+        return await self._dispatch(name, payload, canonical_tags, unique, key, "")
+
+    async def _dispatch(
+        self, name: str, payload: bytes, tags: dict[str, str], unique: bool, key: str | None, ray_id: str
+    ) -> Reply:
+        workflow_id = self._new_id(name, tags, unique, key)
+        command = Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id)
+        self._undecided[workflow_id] = (name, tags)
+        try:
+            return await (self._decide_unique(command) if unique else self._decide(command))
         finally:
             self._undecided.pop(workflow_id, None)
-        return WorkflowHandle(self, reply.id, workflow)
 
     async def _decide_unique(self, command: Dispatch) -> Reply:
         """Dispatch, unless an incomplete workflow matches when this call has its turn, in whatever partition."""
@@ -196,23 +216,53 @@ class Client:
         assert workflow is not None
         name = check_name("workflow", workflow.name)
         wanted = check_tags(tags, f"signal to {name!r}")
-        passed: set[str] = set()
-        # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
         self._signal_command(signal, _NOBODY, id)  # what is wrong with the signal is said before anybody is looked up
+        sent = await self._signal_first(name, wanted, lambda found: self._signal_command(signal, found, id))
+        if sent is not None or graceful_not_found:
+            return None if sent is None else sent.id
+        raise _nobody(name, wanted)
+
+    async def _signal_json(
+        self, name: str, body: bytes, *, to: str | None, workflow: str, tags: Tags | None, caller_id: str | None
+    ) -> tuple[str, str]:
+        """Send a signal by its name, with JSON that nothing is held against: for tools that have no code of it.
+
+        Addressed ``to`` a workflow's id, or else to the first ``workflow`` with these tags. Returns the ids of the workflow
+        and of the signal.
+        """
+        self._writable("signal")
+        if to is not None:
+            command = self._send_command(name, body, to, caller_id)
+            return to, (await self._decide(command)).id
+        wanted = check_tags(tags, f"signal to {check_name('workflow', workflow)!r}")
+        self._send_command(name, body, _NOBODY, caller_id)
+        found: builtins.list[str] = []
+
+        def made(workflow_id: str) -> SendSignal:
+            found.append(workflow_id)
+            return self._send_command(name, body, workflow_id, caller_id)
+
+        sent = await self._signal_first(workflow, wanted, made)
+        if sent is None:
+            raise _nobody(workflow, wanted)
+        return found[-1], sent.id
+
+    async def _signal_first(self, name: str, wanted: dict[str, str], made: Callable[[str], SendSignal]) -> Reply | None:
+        """Send a signal to the oldest incomplete workflow that matches when the call has its turn; None: there is none."""
+        passed: set[str] = set()
 
         async def first_match() -> SendSignal | None:
+            # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
             found = await self._node.find(name, wanted, passed) or self._dispatching(name, wanted, passed)
-            return None if found is None else self._signal_command(signal, found, id)
+            return None if found is None else made(found)
 
         while (decided := await self._calls.decide_prepared(first_match)) is not None:
             command, reply = decided
             if not isinstance(reply.error, WorkflowNotFound):
-                return _raised(reply).id
+                return _raised(reply)
             # It completed between the look-up and the send: the next one is the first now.
             passed.add(command.workflow_id)
-        if graceful_not_found:
-            return None
-        raise WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
+        return None
 
     async def signal_many(self, signals: Iterable[SignalTo]) -> builtins.list[str]:
         """Send many signals, in order, in one append; returns their ids once all are durable.
@@ -229,12 +279,15 @@ class Client:
             raise DefinitionError(f"a signal is an instance of a class derived from Signal, not {signal!r}")
         kind = type(signal)
         body = signal_codec(kind).encode(signal, kind.__signal_name__)
-        _check_size(f"signal {kind.__signal_name__!r}", body)
+        return self._send_command(kind.__signal_name__, body, to, caller_id)
+
+    def _send_command(self, name: str, body: bytes, to: str, caller_id: str | None) -> SendSignal:
+        _check_size(f"signal {check_name('signal', name)!r}", body)
         check_workflow_id(to)
         if caller_id is not None:
             check_caller_id("signal id", caller_id)
         signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
-        return SendSignal(to, signal_id, kind.__signal_name__, body, caller_id is not None)
+        return SendSignal(to, signal_id, name, body, caller_id is not None)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -271,36 +324,30 @@ class Client:
         status: Status | None = None,
         error: str | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
         payloads: bool = False,
     ) -> AsyncIterator[WorkflowInfo]:
         """Yield workflows in order of creation that match all that is given.
 
-        ``error``: a part of the error's text. ``since``: created at or after it. ``payloads``: also read the inputs,
-        outputs and states, which costs a read of each history. Raises: ValueError: there is no such status.
+        ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
+        read the inputs, outputs and states, which costs a read of each history.
+
+        Raises: ValueError: there is no such status, or a time has no zone.
 
         Raises: LogCorrupt: the log is damaged; all that can be read was yielded before.
         """
         self._outside("list")
         if status is not None and status not in _STATUSES:
             raise ValueError(f"there is no status {status!r}: it is one of {', '.join(_STATUSES)}")
-        wanted = check_tags(tags, "list")
-        since_us = None if since is None else _since_us(since)
-
-        def matches(summary: Summary) -> bool:
-            return (
-                (name is None or summary.name == name)
-                and (status is None or summary.status == status)
-                and (since_us is None or summary.created_us >= since_us)
-                and (error is None or (summary.error is not None and error in str(summary.error)))
-                and wanted.items() <= summary.tags.items()
-            )
-
+        since_us = None if since is None else _moment_us("since", since)
+        until_us = None if until is None else _moment_us("until", until)
+        wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us)
         found: builtins.list[tuple[int, str, int, Summary]] = []
         damage: LogCorrupt | None = None
         for index in range(self._node.log.partition_count):
             views, damaged = await self._node.readable(index)
             damage = damage or damaged
-            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if matches(s))
+            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if wanted.match(s))
         found.sort(key=lambda entry: entry[:2])
         for _, workflow_id, index, summary in found:
             state = await self._state(index, workflow_id) if payloads else None
@@ -311,7 +358,7 @@ class Client:
     async def wake(self, workflow_id: str) -> None:
         """Run a workflow again: a dead one replays what is recorded. A running or complete one is left alone.
 
-        Raises: WorkflowNotFound.
+        Raises: WorkflowNotFound. GasolineError: it was silenced, or is unreadable.
         """
         self._writable("wake")
         await self._decide(Wake(check_workflow_id(workflow_id), self._by))
@@ -324,10 +371,23 @@ class Client:
         does not clean up: for one that is stuck in its clean-up, or whose code is gone. A dead one has no body to clean up,
         and ends at once. Cancelling a workflow again changes nothing, so a call whose answer was lost can be repeated.
 
-        Raises: WorkflowNotFound. GasolineError: it is complete already, or unreadable.
+        Raises: WorkflowNotFound. GasolineError: it is complete already, or silenced, or unreadable.
         """
         self._writable("cancel")
         await self._decide(Cancel(check_workflow_id(workflow_id), self._by, now))
+
+    async def silence(self, workflow_id: str) -> None:
+        """Take a workflow out of sight: it is over as it stands, and will not run again (semantics.md §7).
+
+        Durable on return. Its body has no say, and nothing is undone; activities that run are stopped, and what they give is
+        recorded nowhere. It takes no signals, no tags and no unique dispatch find it, and who waits for its output gets
+        WorkflowSilenced. Its history stays, with the error it died of. Silencing it again changes nothing, so a call whose
+        answer was lost can be repeated. There is no way back but a fork: ``rerun(…, fork=True)``.
+
+        Raises: WorkflowNotFound. GasolineError: it is complete, cancelled or being cancelled, or unreadable.
+        """
+        self._writable("silence")
+        await self._decide(Silence(check_workflow_id(workflow_id), self._by))
 
     async def recover(self, workflow_id: str) -> None:
         """Let the activities whose final failures a workflow died of run again, from their first attempts.
@@ -340,6 +400,32 @@ class Client:
         self._writable("recover")
         await self._decide(Recover(check_workflow_id(workflow_id), self._by))
 
+    async def revive(
+        self,
+        *,
+        name: str | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ReviveInfo:
+        """Wake every dead workflow that matches, once what they died of is mended; say which (semantics.md §7).
+
+        ``name``: of the workflow. ``error``: a part of the error's text, as ``list`` takes it; ``""`` is any. ``dry_run``: only
+        say which they are. ``progress``: called with how many of how many were asked for, now and then.
+
+        They are woken a hundred at a time, and each hundred is durable before the next. Each is woken as by :meth:`wake`, if
+        it still matches when its partition's owner decides: so it may be called beside running workers, and again after
+        an error, which leaves those woken that were. A final failure of an activity stays final: see :meth:`recover`.
+
+        Raises: ValueError: neither was given. DefinitionError: that can be no name. NoOwner, LogError: see there.
+        """
+        wanted = check_revival(name, error)
+        if dry_run:
+            self._outside("revive")
+            return told(await dead_ones(self._node, wanted), dry_run=True)
+        self._writable("revive")
+        return await revive(self._node, self._calls, self._by, wanted, progress)
+
     async def rerun(
         self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False
     ) -> RerunInfo:
@@ -350,13 +436,14 @@ class Client:
         by it are queued again, and state and tags are those of before. Steps beside it in a join stay. ``fork``: a new
         workflow starts over so, and this one is left alone. ``dry_run``: only say what would be done.
 
-        Raises: RerunRefused: nothing is recorded there. WorkflowNotFound; TypeError, ValueError: no location. RecordTooLarge:
-            there are too many pieces of history to name. Nothing is recorded.
+        Raises: RerunRefused: nothing is recorded there, or it was silenced and this is no fork. WorkflowNotFound; TypeError,
+            ValueError: no location. RecordTooLarge: there are too many pieces of history to name. Nothing is recorded.
         """
         start = read_location(from_location)
         check_workflow_id(workflow_id)
         if dry_run:
-            return plan([event.fact for event in await self.history(workflow_id)], start).info(workflow_id)
+            facts = [event.fact for event in await self.history(workflow_id)]
+            return plan(facts, start, fork=fork).info(workflow_id)
         self._writable("rerun")
         now_us, entropy = self._node.clock.now_us(), self._node.entropy
         rerun_id = new_workflow_id(now_us, entropy(8))
@@ -400,8 +487,8 @@ class Client:
                 if output is not None:
                     return output
                 continue  # it started over in the meantime
-            if summary.status == "cancelled":
-                raise was_cancelled(workflow_id, summary.name)
+            if summary.status in ("cancelled", "silenced"):
+                raise without_output(workflow_id, summary.name, summary.status)
             if summary.status in ("dead", "unreadable"):
                 raise _failed(summary)
             await watch.changed.wait()
@@ -530,16 +617,20 @@ def _failed(summary: Summary) -> WorkflowFailed:
     )
 
 
+def _nobody(name: str, wanted: dict[str, str]) -> WorkflowNotFound:
+    return WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
+
+
 def _raised(reply: Reply) -> Reply:
     if reply.error is not None:
         raise reply.error
     return reply
 
 
-def _since_us(since: datetime) -> int:
-    if since.tzinfo is None:
-        raise ValueError(f"since={since!r} has no time zone: write datetime(…, tzinfo=UTC)")
-    return (since.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _moment_us(name: str, moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError(f"{name}={moment!r} has no time zone: write datetime(…, tzinfo=UTC)")
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _check_size(what: str, *parts: bytes) -> None:

@@ -117,6 +117,10 @@ class WorkflowCancelled(GasolineError):
     """The workflow was cancelled: it has no output, and never will have. Fields: ``workflow_id``, ``workflow``."""
 
 
+class WorkflowSilenced(GasolineError):
+    """An operator silenced the workflow: it has no output, and never will have. Fields: ``workflow_id``, ``workflow``."""
+
+
 class Cancelled(BaseException):
     """Thrown into the body of a workflow that was cancelled, where it waits. Made by the engine only.
 

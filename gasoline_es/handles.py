@@ -71,7 +71,8 @@ class WorkflowHandle(Generic[O]):
     async def output(self, timeout: float | timedelta | None = None) -> O:
         """Wait until the workflow has completed; return its output.
 
-        Raises: WorkflowFailed: it is dead (waking it may mend that). WorkflowCancelled: it ended without an output.
+        Raises: WorkflowFailed: it is dead (waking it may mend that). WorkflowCancelled, WorkflowSilenced: it ended without an
+            output, by somebody's wish.
             TimeoutError: not within ``timeout`` seconds; it says what the workflow waits for, and whether anybody runs it.
             WorkflowNotFound. DefinitionError: the id belongs to a workflow of another name.
         """
@@ -103,6 +104,10 @@ class WorkflowHandle(Generic[O]):
     async def cancel(self, *, now: bool = False) -> None:
         """End it for good: see ``gasoline.cancel``. ``output()`` waits for that, and raises WorkflowCancelled."""
         await self._client.cancel(self.id, now=now)
+
+    async def silence(self) -> None:
+        """Take it out of sight, for good: see ``gasoline.silence``. ``output()`` raises WorkflowSilenced."""
+        await self._client.silence(self.id)
 
     async def recover(self) -> None:
         """Let the activity that it died of run again, from its first attempt: see ``gasoline.recover``."""

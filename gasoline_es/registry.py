@@ -40,6 +40,11 @@ class Registry(Mapping[str, Workflow[Any, Any]]):
     def __len__(self) -> int:
         return len(self._workflows)
 
+    @property
+    def activities(self) -> list[str]:
+        """The names of the activities met so far, in order."""
+        return sorted(self._activities)
+
     def meet(self, activity: Activity[Any, Any]) -> None:
         """Note an activity that a body uses.
 

@@ -165,7 +165,7 @@ class LoopedEvents:
             case ev.WorkflowRecovered():
                 self._rest.extend(mark)
                 self._fail(None)
-            case ev.WorkflowCompleted() | ev.WorkflowCancelled():
+            case ev.WorkflowCompleted() | ev.WorkflowCancelled() | ev.WorkflowSilenced():
                 self._rest.extend(mark)
                 self._close()
             case _:

@@ -15,6 +15,7 @@ from gasoline_es.core.events import (
     WorkflowCompleted,
     WorkflowDispatched,
     WorkflowRerun,
+    WorkflowSilenced,
     WorkflowTagsUpdated,
 )
 from gasoline_es.core.ports import Located, Received
@@ -67,7 +68,7 @@ class PartitionViews:
             self._tags.put(workflow_id, summary.name, data.tags, self._history.located(workflow_id).first)
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, data.tags)
-        elif isinstance(data, WorkflowCompleted | WorkflowCancelled):
+        elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced):
             self._tags.remove(workflow_id)
 
     def fold(self, records: Iterable[Record]) -> None:

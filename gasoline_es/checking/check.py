@@ -27,7 +27,7 @@ from gasoline_es.checking.verdict import Verdict, judge
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.folding import fold_facts
-from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.state import OVER, WorkflowState
 
 T = TypeVar("T")
 
@@ -41,6 +41,8 @@ _POLL_S: Final = 0.1
 
 _LEFT_OUT: Final = Verdict(False)
 """Of a workflow that is over, where only those are asked for that can still run."""
+_SILENCED: Final = Verdict(False)
+"""Of a workflow that is silenced: it cannot start over, so nothing takes this back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class _Fold:
             self._start_over(topic, workflow_id)
             return
         state.apply(seq, time_us, data, ray_id, worker)
-        if isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled):
+        if isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled | ev.WorkflowSilenced):
             del self._states[workflow_id]
             self._complete[topic, workflow_id] = self._judge(state)
 
@@ -262,7 +264,10 @@ class _Fold:
 
     def _judge(self, state: WorkflowState) -> Verdict:
         report, name = self._report, state.summary.name
-        if report.left_out is not None and state.summary.status in ("complete", "cancelled"):
+        if state.summary.status == "silenced":
+            report.silenced += 1
+            return _SILENCED
+        if report.left_out is not None and state.summary.status in OVER:
             report.left_out += 1
             return _LEFT_OUT
         report.histories += 1

@@ -52,6 +52,8 @@ class Report:
     """How many of those could be replayed only up to a step that was inserted: what is recorded behind it is not checked."""
     left_out: int | None = None
     """How many were not looked at because they are complete or cancelled, if only the others were asked for."""
+    silenced: int = 0
+    """How many were not looked at because they are silenced: whatever the code does, they will not run again."""
     not_in_module: Counter[str] = field(default_factory=Counter[str])
     """Workflow name → histories that were not looked at, because the code has no workflow of that name."""
     divergences: list[Finding] = field(default_factory=list[Finding])
@@ -85,6 +87,7 @@ class Report:
         self.partly += other.partly
         if self.left_out is not None and other.left_out is not None:
             self.left_out += other.left_out
+        self.silenced += other.silenced
         self.not_in_module.update(other.not_in_module)
         self.divergences += other.divergences
         self.warnings += other.warnings
@@ -107,5 +110,7 @@ class Report:
         )
         if self.left_out is not None:
             counts += f", {self.left_out} are over and were left out"
+        if self.silenced:
+            counts += f", {self.silenced} are silenced and were left out"
         told = [f"{one.name} {one.workflow_id}: {one.message}" for one in (*self.divergences, *self.unreadable)]
         return "\n".join((counts, *told, *self.damages))

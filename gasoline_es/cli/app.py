@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, replaying, workers, workflows
+from gasoline_es.cli import logs, registry, replaying, signals, workers, workflows
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
 
@@ -83,8 +83,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.add_typer(workflows.commands, name="workflow")
+app.add_typer(signals.commands, name="signal")
 app.add_typer(workers.commands, name="worker")
 app.add_typer(logs.commands, name="log")
+app.command("registry", short_help="Show which workers live, and what they have registered.")(registry.registry)
 app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)
 
 
@@ -122,6 +124,9 @@ def options(
       export GASOLINE_LOG=file:./data
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
       gasoline workflow rerun ID --from 3 --dry-run
+      gasoline workflow revive --error "the bank is closed"
+      gasoline signal list --older-than 1d
+      gasoline registry
       gasoline log verify
       gasoline replay-check shop.orders
 

@@ -379,6 +379,8 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             yield Line("cancel requested", f"{_at(event)} by {escape(data.by)}", title_style="yellow", rest_style=FAINT)
         case ev.WorkflowCancelled():
             yield from _cancelled(data, event, full)
+        case ev.WorkflowSilenced():
+            yield Line("silenced", f"{_at(event)} by {escape(data.by)}", title_style="bold", rest_style=FAINT)
         case ev.WorkflowCompleted():
             line = Line("completed", _at(event), title_style="bold green", rest_style=FAINT)
             line.below.append(_payload("output", data.output, full))

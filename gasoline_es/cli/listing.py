@@ -1,4 +1,4 @@
-"""Which workflows there are: the fold of a namespace's events, its filters, and one row for each."""
+"""Which workflows there are: the fold of a namespace's events, and one row for each."""
 
 from __future__ import annotations
 
@@ -14,34 +14,13 @@ from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import Reading
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.events import ErrorInfo
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
-from gasoline_es.core.tags import matches
 from projections.current import CurrentState
 from projections.queues import SignalQueues
 
 _WIDE: Final = 110
 """From so many columns on a row shows when a workflow was created; below, how long ago that is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What a workflow must match; all of what is given."""
-
-    name: str | None = None
-    tags: Mapping[str, str] | None = None
-    status: str | None = None
-    error: str | None = None
-    since_us: int | None = None
-
-    def match(self, summary: Summary) -> bool:
-        """Tell whether a workflow matches."""
-        return (
-            (self.name is None or summary.name == self.name)
-            and (self.status is None or summary.status == self.status)
-            and (self.since_us is None or summary.created_us >= self.since_us)
-            and (self.error is None or (summary.error is not None and self.error in str(summary.error)))
-            and matches(summary.tags, self.tags or {})
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gasoline_es.cli.settings import Settings
-from gasoline_es.cli.workflows import Json
+from gasoline_es.cli.typed import Json
 
 commands = typer.Typer(
     no_args_is_help=True,

@@ -21,6 +21,7 @@ STYLES: Final[Mapping[str, str]] = {
     "sleeping": "cyan",
     "complete": "green",
     "cancelled": "yellow",
+    "silenced": "dim",
     "dead": "bold red",
     "unreadable": "bold magenta",
 }

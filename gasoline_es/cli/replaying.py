@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gasoline_es.cli.failures import NOT_FOUND, Failure, Misuse
+from gasoline_es.cli.progress import progress
 from gasoline_es.cli.settings import Settings
-from gasoline_es.cli.workflows import Json
+from gasoline_es.cli.typed import Json
 
 if TYPE_CHECKING:
-    from gasoline_es.checking.check import Progress
     from gasoline_es.checking.code import Code
     from gasoline_es.checking.histories import Source
     from gasoline_es.checking.ledger import CallSite
@@ -98,7 +96,8 @@ def replay_check(
       site (with --removable): verb, call, file, line, line_end, needed_by,
         removable ("call", "old_way" or null)
       summary: histories, replayed, partly, diverged, warnings, unreadable,
-        not_in_module, unsure (with --removable), left_out (with --incomplete)
+        not_in_module, silenced, unsure (with --removable), left_out (with
+        --incomplete)
     """
     from gasoline_es.checking.check import Wish
     from gasoline_es.checking.code import Code, CodeRefused
@@ -154,26 +153,10 @@ def _check(code: Code, source: Source, jobs: int | None, wish: Any) -> Report:
 
     workflows = code.load()  # before anything is read: what is wrong with it should be said at once
     count = jobs_for(source) if jobs is None else jobs
-    with _progress() as progress:
+    with progress("replaying") as advance:
         if count == 1:
-            return check_here(workflows, source, wish, progress)
-        return check_in_processes(code, source, count, wish, progress)
-
-
-@contextmanager
-def _progress() -> Generator[Progress | None]:
-    """Show a bar on standard error while the block lasts, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    from gasoline_es.cli.output import make_console
-
-    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=make_console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1))
+            return check_here(workflows, source, wish, advance)
+        return check_in_processes(code, source, count, wish, advance)
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -188,6 +171,7 @@ def _summary(report: Report) -> dict[str, Any]:
         "warnings": len(report.warnings),
         "unreadable": len(report.unreadable),
         "not_in_module": report.not_in_module.total(),
+        "silenced": report.silenced,
     }
     if report.observed is not None:
         members["unsure"] = report.observed.unsure
@@ -228,6 +212,8 @@ def _show(report: Report, output: Output) -> None:
         told += f", {report.partly:,} of them only up to a step that was inserted"
     if report.left_out:
         told += f"; {report.left_out:,} more {'is' if report.left_out == 1 else 'are'} over and left out"
+    if report.silenced:
+        told += f"; {report.silenced:,} more {'is' if report.silenced == 1 else 'are'} silenced and left out"
     bad = [
         f"{len(findings):,} {what}"
         for findings, what in ((report.divergences, "diverge"), (report.unreadable, "cannot be read"))

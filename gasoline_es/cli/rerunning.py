@@ -28,7 +28,7 @@ def rerun(settings: Settings, workflow_id: str, start: str, fork: bool, dry_run:
     except ValueError as error:
         raise Misuse(f'--from {start!r} is no location: write it as "{{2, 5, 3}}" or 2,5,3') from error
     with reading(settings) as log:
-        info = plan(list(sound_facts(log, workflow_id)), at).info(workflow_id)
+        info = plan(list(sound_facts(log, workflow_id)), at, fork=fork).info(workflow_id)
     if not dry_run:
         info = asyncio.run(_done(settings, workflow_id, at, fork))
     if output.json:

@@ -1,28 +1,32 @@
-"""``gasoline workflow …``: list, get, history; wake, cancel, recover, rerun."""
+"""``gasoline workflow …``: list, get, history; dispatch; wake, revive, cancel, silence, recover, rerun."""
 
 from __future__ import annotations
 
-import re
-import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
-from gasoline_es.cli.failures import Misuse
-from gasoline_es.cli.settings import Settings
-
-if TYPE_CHECKING:
-    from gasoline_es.cli.listing import Filters
+from gasoline_es.cli.typed import (
+    Json,
+    Limit,
+    OlderThan,
+    Since,
+    TagOptions,
+    Until,
+    checked_name,
+    json_of,
+    settings_of,
+    tags_of,
+    time_range,
+    workflow_name,
+)
 
 commands = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Workflows: which there are, where each stands, what happened; and what an operator does with one.",
 )
-
-_AGE: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
-_UNITS_US: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
 class Statuses(StrEnum):
@@ -32,18 +36,11 @@ class Statuses(StrEnum):
     sleeping = "sleeping"
     complete = "complete"
     cancelled = "cancelled"
+    silenced = "silenced"
     dead = "dead"
     unreadable = "unreadable"
 
 
-Json = Annotated[
-    bool | None,
-    typer.Option(
-        "--json/--text",
-        help="One JSON object a line, or text; without it JSON when piped and text on a terminal.",
-        show_default=False,
-    ),
-]
 Full = Annotated[bool, typer.Option("--full", help="Show payloads and tracebacks whole (text).")]
 WorkflowId = Annotated[
     str, typer.Argument(metavar="ID", help="The workflow's id, as `workflow list` shows it.", show_default=False)
@@ -54,27 +51,15 @@ WorkflowId = Annotated[
 def list_(
     context: typer.Context,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.", show_default=False)] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Only with this tag; give it again for more, all must match.", show_default=False
-        ),
-    ] = None,
+    tag: TagOptions = None,
     status: Annotated[Statuses | None, typer.Option(help="Only those that stand so.", show_default=False)] = None,
     error: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only those whose error contains this.", show_default=False)
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Only those created since: an age (90s, 15m, 2h, 7d) or an RFC 3339 time.",
-            show_default=False,
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.", show_default=False)
-    ] = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    limit: Limit = None,
     json: Json = None,
 ) -> None:
     """List workflows in order of creation.
@@ -83,6 +68,7 @@ def list_(
     Examples:
       gasoline workflow list --name fulfil --tag order=42
       gasoline workflow list --status dead --error Timeout --since 2h
+      gasoline workflow list --status sleeping --older-than 30d
       gasoline workflow list --json | jq -r 'select(.queued != {}) | .id'
 
     \b
@@ -93,10 +79,13 @@ def list_(
     from gasoline_es.cli.listing import find, members, show
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.reading import reading
+    from gasoline_es.core.filters import Filters
 
-    filters = _filters(name, tag or [], status, error, since)
+    since_us, until_us = time_range(since, until, older_than)
+    stands = None if status is None else status.value
+    filters = Filters(workflow_name(name), tags_of(tag), stands, error, since_us, until_us)
     output = Output(json)
-    with reading(_settings(context)) as log:
+    with reading(settings_of(context)) as log:
         rows = find(log, filters)
         rows = rows if limit is None else rows[-limit:]
         if output.json:
@@ -125,7 +114,7 @@ def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json =
     from gasoline_es.cli.single import load, members, show, waited_for
 
     output = Output(json)
-    with reading(_settings(context)) as log:
+    with reading(settings_of(context)) as log:
         workflow = load(log, id)
         if output.json:
             output.object(members(workflow))
@@ -158,7 +147,7 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
     from gasoline_es.cli.single import history_records
 
     output = Output(json)
-    with reading(_settings(context)) as log:
+    with reading(settings_of(context)) as log:
         records = history_records(log, id)
         if output.json:
             for record in records:
@@ -168,6 +157,46 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
             from gasoline_es.cli.tree import show
 
             show([event for record in records if (event := log.decode(record)) is not None], output, full=full)
+
+
+@commands.command(short_help="Start a workflow.")
+def dispatch(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name.", show_default=False)],
+    input: Annotated[
+        str, typer.Argument(metavar="INPUT_JSON", help="Its input as JSON; - reads it.", show_default=False)
+    ],
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A tag; give it again for more.", show_default=False),
+    ] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="Unless one of this name with all these tags is there that is not over.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Your own name for this one: a repeat gives the same.", show_default=False),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Start a workflow by its name.
+
+    It is durable when this returns, with or without a worker; one that has registered the name runs it. The input is not held
+    against the type that the code takes, which is not here: a workflow whose code cannot read it dies.
+
+    \b
+    Examples:
+      gasoline workflow dispatch fulfil '{"number": 42}' --tag order=42 --unique
+      gasoline workflow dispatch report '"2026-01"' --key 2026-01 | jq -r .id
+      gasoline workflow dispatch fulfil - < order.json
+
+    \b
+    JSON keys: id, name, created (false: --unique or --key found it there).
+    """
+    from gasoline_es.cli.sending import dispatch
+
+    settings, named = settings_of(context), checked_name("workflow", name)
+    dispatch(settings, named, json_of("the input", input), tags_of(tag), unique, key, json)
 
 
 # --- what an operator does ---------------------------------------------------------------------------------------------
@@ -183,14 +212,45 @@ def wake(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
     \b
     Examples:
       gasoline workflow wake 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
-      gasoline workflow list --status dead --name fulfil | jq -r .id | xargs -n 1 gasoline workflow wake
+      gasoline workflow wake ID --json | jq -r .status
 
     \b
     JSON keys: id, name, status.
     """
     from gasoline_es.cli.acting import act
 
-    act(_settings(context), json, id, lambda gasoline: gasoline.wake(id))
+    act(settings_of(context), json, id, lambda gasoline: gasoline.wake(id))
+
+
+@commands.command(short_help="Run every dead workflow that matches again.")
+def revive(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.", show_default=False)] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help='Only those whose error contains this; "" is any.', show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which they are.")] = False,
+    json: Json = None,
+) -> None:
+    """Run every dead workflow of a name, or with a text in its error, again: `workflow wake` for all of them.
+
+    A hundred at a time, each hundred durable before the next; with a bar on a terminal. It may be called beside a worker,
+    and again: those that are not dead any more, or died of something else since, are left alone. A failure of an activity
+    that is recorded as final stays so: see `workflow recover`.
+
+    \b
+    Examples:
+      gasoline workflow revive --name fulfil --error KeyError --dry-run
+      gasoline workflow revive --error "is closed" --json | jq '.ids | length'
+
+    \b
+    JSON keys: dry_run, ids, names {name: how many}, errors {text: how many, the
+    commonest 20}, passed (how many were not dead of that any more).
+    """
+    from gasoline_es.cli.reviving import revive
+
+    revive(settings_of(context), workflow_name(name), error, dry_run, json)
 
 
 @commands.command(short_help="End a workflow for good.")
@@ -215,7 +275,31 @@ def cancel(
     """
     from gasoline_es.cli.acting import act
 
-    act(_settings(context), json, id, lambda gasoline: gasoline.cancel(id, now=now))
+    act(settings_of(context), json, id, lambda gasoline: gasoline.cancel(id, now=now))
+
+
+@commands.command(short_help="Take a workflow out of sight: it will not run again.")
+def silence(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
+    """Take a workflow out of sight: it is over as it stands, and will not run again.
+
+    For one that nobody will mend. Its body does not clean up and nothing is undone: to have that, `workflow cancel`. It takes
+    no signals, is found by no tags, and no longer stands among the dead; `workflow list --status silenced` shows it,
+    and its history stays. There is no way back, but for a copy that starts over: `workflow rerun ID --from LOCATION --fork`.
+
+    It is durable when this returns, with or without a worker. Silencing one again changes nothing.
+
+    \b
+    Examples:
+      gasoline workflow silence 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow list --status dead --name fulfil | jq -r .id |
+        xargs -n 1 gasoline workflow silence
+
+    \b
+    JSON keys: id, name, status.
+    """
+    from gasoline_es.cli.acting import act
+
+    act(settings_of(context), json, id, lambda gasoline: gasoline.silence(id))
 
 
 @commands.command(short_help="Let the activity that a workflow died of run again.")
@@ -228,14 +312,15 @@ def recover(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
     \b
     Examples:
       gasoline workflow recover 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
-      gasoline workflow list --status dead --error MaxFailures | jq -r .id | xargs -n 1 gasoline workflow recover
+      gasoline workflow list --status dead --error MaxFailures | jq -r .id |
+        xargs -n 1 gasoline workflow recover
 
     \b
     JSON keys: id, name, status.
     """
     from gasoline_es.cli.acting import act
 
-    act(_settings(context), json, id, lambda gasoline: gasoline.recover(id))
+    act(settings_of(context), json, id, lambda gasoline: gasoline.recover(id))
 
 
 @commands.command(short_help="Let a workflow start over from a step, in the code of today.")
@@ -260,7 +345,7 @@ def rerun(
 
     \b
     Examples:
-      gasoline workflow rerun 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f --from 3 --dry-run
+      gasoline workflow rerun ID --from 3 --dry-run
       gasoline workflow rerun ID --from "{2, 5, 3}"
       gasoline workflow rerun ID --from 3 --fork --json | jq -r .id
 
@@ -270,50 +355,4 @@ def rerun(
     """
     from gasoline_es.cli.rerunning import rerun
 
-    rerun(_settings(context), id, start, fork, dry_run, json)
-
-
-# --- what was typed ---------------------------------------------------------------------------------------------------
-
-
-def _settings(context: typer.Context) -> Settings:
-    settings = context.find_object(Settings)
-    assert settings is not None
-    return settings
-
-
-def _filters(
-    name: str | None, tags: list[str], status: Statuses | None, error: str | None, since: str | None
-) -> Filters:
-    from gasoline_es.cli.listing import Filters
-    from gasoline_es.core.ids import check_name
-    from gasoline_es.errors import DefinitionError
-
-    if name is not None:
-        try:
-            check_name("workflow", name)
-        except DefinitionError as refused:
-            raise Misuse(refused.message) from refused
-    wanted: dict[str, str] = {}
-    for tag in tags:
-        key, equals, value = tag.partition("=")
-        if not equals:
-            raise Misuse(f"--tag {tag!r} is not a tag: write it as --tag key=value")
-        if wanted.setdefault(key, value) != value:
-            raise Misuse(f"--tag {key!r} was given with two values, which nothing can match")
-    return Filters(name, wanted, status, error, None if since is None else _since_us(since))
-
-
-def _since_us(text: str) -> int:
-    from gasoline_es.core.durations import parse_time
-
-    match = _AGE.fullmatch(text)
-    if match is not None:
-        return time.time_ns() // 1000 - int(match[1]) * _UNITS_US[match[2]]
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise Misuse(
-            f"--since {text!r} is no time: write an age such as 15m, 2h or 7d, or a time with its zone such as "
-            "2026-01-01T00:00:00Z"
-        ) from error
+    rerun(settings_of(context), id, start, fork, dry_run, json)

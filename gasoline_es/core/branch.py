@@ -67,9 +67,10 @@ from gasoline_es.errors import (
     HistoryDiverged,
     WorkflowCancelled,
     WorkflowNotFound,
+    WorkflowSilenced,
 )
 
-RECORDED: Final = (ActivityFailed, WorkflowNotFound, WorkflowCancelled)
+RECORDED: Final = (ActivityFailed, WorkflowNotFound, WorkflowCancelled, WorkflowSilenced)
 """The errors that are recorded as the answers of steps: a body may catch them, as it will again on every replay."""
 
 Record = Callable[[ev.EventData], None]
@@ -291,8 +292,9 @@ class Branch:
 
     def _output_of(self, step: OutputStep, entry: OutputEntry) -> Any:
         if entry.error is not None:
-            if entry.error.type == WorkflowCancelled.__name__:
-                raise WorkflowCancelled(entry.error.message, workflow_id=entry.workflow_id, workflow=entry.workflow)
+            for ended in (WorkflowCancelled, WorkflowSilenced):
+                if entry.error.type == ended.__name__:
+                    raise ended(entry.error.message, workflow_id=entry.workflow_id, workflow=entry.workflow)
             raise WorkflowNotFound(entry.error.message, workflow_id=entry.workflow_id)
         assert entry.output is not None
         return self._decode(step, step.decode, entry.output, entry.location, f"output of workflow {entry.workflow!r}")

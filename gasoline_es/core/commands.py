@@ -70,12 +70,34 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """Take a workflow out of sight: it is over, as it stands, and will not run again. Asked again, nothing changes."""
+
+    TYPE: ClassVar[str] = "silence"
+    workflow_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recover:
     """Clear the final failure that a workflow died of, and run it again."""
 
     TYPE: ClassVar[str] = "recover"
     workflow_id: str
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """Wake a workflow if it is dead of an error whose text contains ``error`` when this is decided; else leave it alone.
+
+    The reply says with ``created`` whether it was woken.
+    """
+
+    TYPE: ClassVar[str] = "revive"
+    workflow_id: str
+    by: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +132,10 @@ class AwaitOutput:
 
 @dataclass(frozen=True, slots=True)
 class TellOutput:
-    """The workflow ``of`` that this one waits for, at ``waiting_at``, has completed with this output; None: was cancelled."""
+    """The workflow ``of`` that this one waits for, at ``waiting_at``, has completed with this output.
+
+    None: it was cancelled, or, as ``silenced`` says, silenced.
+    """
 
     TYPE: ClassVar[str] = "tell_output"
     workflow_id: str
@@ -120,6 +145,7 @@ class TellOutput:
     name: str
     output: bytes | None = None
     generation: int = 0
+    silenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +157,35 @@ class Yield:
     workflow_id: str = ""
 
 
-Decidable = Dispatch | SendSignal | Wake | Cancel | Recover | AwaitOutput | TellOutput
+Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
 Asked = Decidable | Rerun
 """What one may ask of a workflow. (A rerun is decided from its whole history.)"""
 Command = Asked | Yield
 
-_KINDS: tuple[type[Command], ...] = (Dispatch, SendSignal, Wake, Cancel, Recover, Rerun, AwaitOutput, TellOutput, Yield)
+_KINDS: tuple[type[Command], ...] = (
+    Dispatch,
+    SendSignal,
+    Wake,
+    Cancel,
+    Silence,
+    Recover,
+    Revive,
+    Rerun,
+    AwaitOutput,
+    TellOutput,
+    Yield,
+)
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
 _PAYLOADS = frozenset({"input", "body", "output"})
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a command: the workflow or signal id it names, or an error. ``output``: of a completed workflow."""
+    """What became of a command: the workflow or signal id it names, or an error.
+
+    ``created``: it made that workflow, or woke it. ``output``: of a completed workflow.
+    """
 
     id: str = ""
     created: bool = False
@@ -229,10 +270,14 @@ def _checked(command: Command) -> Command:
         check_workflow_id(command.waiter if isinstance(command, AwaitOutput) else command.of)
         if type(command.version) is not int or command.version < 1:
             raise TypeError(f"version {command.version!r}")
+        if isinstance(command, TellOutput) and type(command.silenced) is not bool:
+            raise TypeError(f"silenced {command.silenced!r}")
     elif type(command.by) is not str:
         raise TypeError(f"by {command.by!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
+    elif isinstance(command, Revive) and type(command.error) is not str:
+        raise TypeError(f"error {command.error!r}")
     return command
 
 

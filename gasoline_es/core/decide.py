@@ -7,7 +7,7 @@ Pure: the state comes in, events go out, nobody is told anything before they are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, assert_never, cast
+from typing import Any, Final, Literal, assert_never, cast
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import (
@@ -17,19 +17,21 @@ from gasoline_es.core.commands import (
     Dispatch,
     Recover,
     Reply,
+    Revive,
     SendSignal,
+    Silence,
     TellOutput,
     Wake,
 )
 from gasoline_es.core.durations import format_time
-from gasoline_es.core.ending import cancel, recover
+from gasoline_es.core.ending import cancel, no_more, recover, revive, silence
 from gasoline_es.core.ids import time_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
 from gasoline_es.core.state import Started, WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity
-from gasoline_es.errors import GasolineError, KeyReused, WorkflowCancelled, WorkflowNotFound
+from gasoline_es.errors import GasolineError, KeyReused, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
 
 Decision = tuple[list[ev.EventData], Reply]
 
@@ -48,8 +50,12 @@ def decide(state: WorkflowState | None, command: Decidable, request_id: str | No
             return _wake(state, command)
         case Cancel():
             return ([], Reply(error=not_found(command.workflow_id))) if state is None else cancel(state, command)
+        case Silence():
+            return ([], Reply(error=not_found(command.workflow_id))) if state is None else silence(state, command)
         case Recover():
             return ([], Reply(error=not_found(command.workflow_id))) if state is None else recover(state, command)
+        case Revive():
+            return ([], Reply(error=not_found(command.workflow_id))) if state is None else revive(state, command)
         case AwaitOutput():
             return _await_output(state, command)
         case TellOutput():
@@ -133,6 +139,8 @@ def _wake(state: WorkflowState | None, command: Wake) -> Decision:
     if status == "unreadable":
         error = GasolineError(f"workflow {command.workflow_id} cannot run: {state.summary.error}")
         return [], Reply(error=error)
+    if status == "silenced":
+        return [], no_more(command.workflow_id)
     return [], Reply(command.workflow_id)  # running or over: there is nothing to wake
 
 
@@ -142,8 +150,8 @@ def _await_output(state: WorkflowState | None, command: AwaitOutput) -> Decision
         return [], Reply(error=not_found(command.workflow_id))
     if state.output is not None:
         return [], Reply(command.workflow_id, output=state.output)
-    if state.summary.status == "cancelled":
-        return [], Reply(error=was_cancelled(command.workflow_id, state.summary.name))
+    if state.summary.status in ("cancelled", "silenced"):
+        return [], Reply(error=without_output(command.workflow_id, state.summary.name, state.summary.status))
     waiting_at = parse_location(command.waiting_at)
     if (command.waiter, waiting_at, command.generation) in state.waiters:
         return [], Reply(command.workflow_id)
@@ -160,7 +168,7 @@ def _tell_output(state: WorkflowState | None, command: TellOutput) -> Decision:
         return [], Reply(command.workflow_id)  # it started over since, and may do something else there
     error = None
     if command.output is None:
-        told = was_cancelled(command.of, command.name)
+        told = without_output(command.of, command.name, "silenced" if command.silenced else "cancelled")
         error = ev.ErrorInfo(type(told).__name__, told.message)
     received = ev.OutputReceived(at, command.version, command.of, command.name, command.output, error)
     return [received], Reply(command.workflow_id)
@@ -171,11 +179,13 @@ def not_found(workflow_id: str, why: str = "no such workflow") -> WorkflowNotFou
     return WorkflowNotFound(f"workflow {workflow_id} not found: {why}", workflow_id=workflow_id)
 
 
-def was_cancelled(workflow_id: str, name: str) -> WorkflowCancelled:
-    """Return the error for who waits for the output of a workflow that was cancelled."""
-    return WorkflowCancelled(
-        f"workflow {name!r} {workflow_id} was cancelled: it has no output", workflow_id=workflow_id, workflow=name
-    )
+def without_output(
+    workflow_id: str, name: str, status: Literal["cancelled", "silenced"]
+) -> WorkflowCancelled | WorkflowSilenced:
+    """Return the error for who waits for the output of a workflow that ended without one, by somebody's wish."""
+    kind = WorkflowCancelled if status == "cancelled" else WorkflowSilenced
+    told = f"workflow {name!r} {workflow_id} was {status}: it has no output"
+    return kind(told, workflow_id=workflow_id, workflow=name)
 
 
 # --- activities -------------------------------------------------------------------------------------------------------

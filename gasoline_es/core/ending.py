@@ -1,4 +1,4 @@
-"""How a workflow ends when somebody cancels it, and how one that died comes back: decided from its fold (semantics.md §7)."""
+"""How a workflow ends by somebody's wish, and how one that died comes back: decided from its fold (semantics.md §7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.commands import Cancel, Recover, Reply
+from gasoline_es.core.commands import Cancel, Recover, Reply, Revive, Silence
 from gasoline_es.core.history import TAKEN_CHARACTERS_MAX, ActivityEntry, History
 from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.state import WorkflowState
@@ -42,6 +42,8 @@ def cancel(state: WorkflowState, command: Cancel) -> tuple[list[ev.EventData], R
         return [], _refused(workflow_id, "is complete: there is nothing left to cancel")
     if status == "unreadable":
         return [], _refused(workflow_id, f"cannot be cancelled: {state.summary.error}")
+    if status == "silenced":
+        return [], _refused(workflow_id, "was silenced, so it is over already: there is nothing left to cancel")
     if status == "cancelled":
         return [], Reply(workflow_id)
     events: list[ev.EventData] = []
@@ -52,9 +54,39 @@ def cancel(state: WorkflowState, command: Cancel) -> tuple[list[ev.EventData], R
     return events, Reply(workflow_id)
 
 
+def silence(state: WorkflowState, command: Silence) -> tuple[list[ev.EventData], Reply]:
+    """End a workflow as it stands: its body has no say, and nothing of it is undone. Asked again, nothing changes."""
+    workflow_id, status = command.workflow_id, state.summary.status
+    if status == "silenced":
+        return [], Reply(workflow_id)
+    if status in ("complete", "cancelled"):
+        return [], _refused(workflow_id, f"is {status}: it does not run any more, so there is nothing to silence")
+    if status == "unreadable":
+        return [], _refused(workflow_id, f"cannot be silenced: {state.summary.error}")
+    if state.cancel_seq is not None:
+        # From that on it can only end as cancelled: who asked for it may rely on that.
+        return [], _refused(
+            workflow_id,
+            "is being cancelled, so it cannot be silenced. To end it at once, without its clean-up: "
+            "`gasoline workflow cancel ID --now`, or `cancel(now=True)`",
+        )
+    return [*discarded(state.queue), ev.WorkflowSilenced(command.by)], Reply(workflow_id)
+
+
+def no_more(workflow_id: str) -> Reply:
+    """Refuse to run a workflow that was silenced."""
+    return _refused(
+        workflow_id,
+        "was silenced, so it will not run again. A new workflow can go on from a step of it: "
+        "`gasoline workflow rerun ID --from LOCATION --fork`",
+    )
+
+
 def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData], Reply]:
     """Clear the failures that a workflow died of, so that these activities run again, from their first attempt."""
     workflow_id, status = command.workflow_id, state.summary.status
+    if status == "silenced":
+        return [], no_more(workflow_id)
     if status != "dead":
         told = f": {state.summary.error}" if status == "unreadable" else ""
         return [], _refused(workflow_id, f"is {status}{told}. Only a dead workflow can be recovered")
@@ -80,6 +112,14 @@ def recover(state: WorkflowState, command: Recover) -> tuple[list[ev.EventData],
             f"there. Rerun it from a step",
         )
     return [ev.WorkflowRecovered(command.by, state.failures)], Reply(workflow_id)
+
+
+def revive(state: WorkflowState, command: Revive) -> tuple[list[ev.EventData], Reply]:
+    """Wake a dead workflow, as one of many: one that is not dead any more, or of something else, is none of them."""
+    summary = state.summary
+    if summary.status != "dead" or command.error not in str(summary.error):
+        return [], Reply(command.workflow_id)
+    return [ev.WorkflowWoken(command.by)], Reply(command.workflow_id, created=True)
 
 
 def _is_undone(state: WorkflowState, location: Location) -> bool:

@@ -148,6 +148,14 @@ class WorkflowCancelled:
 
 
 @fact
+class WorkflowSilenced:
+    """Somebody took it out of sight: it is over as it stands, and will not run again."""
+
+    TYPE: ClassVar[str] = "workflow.silenced"
+    by: str
+
+
+@fact
 class WorkflowRerun:
     """It starts over from the step at ``start``, with the code of today.
 
@@ -476,6 +484,7 @@ EventData = (
     | WorkflowRecovered
     | WorkflowCancelRequested
     | WorkflowCancelled
+    | WorkflowSilenced
     | WorkflowRerun
     | WorkflowTagsUpdated
     | ActivityStarted

@@ -140,6 +140,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "workflow.recovered": lambda d: ev.WorkflowRecovered(d["by"], _read_places(d["locations"])),
     "workflow.cancel_requested": lambda d: ev.WorkflowCancelRequested(d["by"]),
     "workflow.cancelled": _read_cancelled,
+    "workflow.silenced": lambda d: ev.WorkflowSilenced(d["by"]),
     "workflow.rerun": _read_rerun,
     "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
     "activity.started": lambda d: ev.ActivityStarted(

@@ -102,7 +102,7 @@ def _tagged(e: ev.WorkflowTagsUpdated) -> dict[str, Any]:
     return {"tags": dict(e.tags)}
 
 
-def _by(e: ev.WorkflowWoken | ev.WorkflowCancelRequested) -> dict[str, Any]:
+def _by(e: ev.WorkflowWoken | ev.WorkflowCancelRequested | ev.WorkflowSilenced) -> dict[str, Any]:
     return {"by": e.by}
 
 
@@ -261,6 +261,7 @@ DATA_OF: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     ev.WorkflowRecovered: _recovered,
     ev.WorkflowCancelRequested: _by,
     ev.WorkflowCancelled: _cancelled,
+    ev.WorkflowSilenced: _by,
     ev.WorkflowRerun: _rerun,
     ev.WorkflowTagsUpdated: _tagged,
     ev.ActivityStarted: _activity_started,

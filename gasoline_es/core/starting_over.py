@@ -33,6 +33,7 @@ _ENDING: Final = (
     ev.WorkflowFailed,
     ev.WorkflowCancelRequested,
     ev.WorkflowCancelled,
+    ev.WorkflowSilenced,
     ev.SignalDiscarded,
 )
 """What happened to the workflow as a whole and does not hold when what led to it does not."""
@@ -91,18 +92,25 @@ class Plan:
         )
 
 
-def plan(facts: Sequence[ev.Fact], start: Location) -> Plan:
+def plan(facts: Sequence[ev.Fact], start: Location, *, fork: bool = False) -> Plan:
     """Say what starting over from the step at ``start`` does to a workflow, given all of its events in order.
 
     A place that has no event of its own will do, if there are some below it: an iteration, a race's competitor, ``{}``.
-    The place of the signals that a timed listen took stands for the listen.
+    The place of the signals that a timed listen took stands for the listen. ``fork``: a new workflow is to start over.
 
-    Raises: RerunRefused: there is nothing at or below it, or some of the history is not there any more.
+    Raises: RerunRefused: there is nothing at or below it, or some of the history is not there any more, or the workflow was
+        silenced and is itself to run again.
     """
     if [fact[1] for fact in facts] != list(range(1, len(facts) + 1)):
         last = facts[-1][1] if facts else 0
         raise RerunRefused(
             f"it cannot start over: of its events up to number {last} only {len(facts)} are there, and it takes all of them",
+            location=format_location(start),
+        )
+    if not fork and isinstance(facts[-1][3], ev.WorkflowSilenced):  # nothing follows that
+        raise RerunRefused(
+            f"workflow {facts[-1][0]} was silenced, so it will not run again: start over in a new one, as a fork of it "
+            f"(`--fork`, `fork=True`)",
             location=format_location(start),
         )
     past = superseded_in(facts)

@@ -42,7 +42,9 @@ _ANSWERS: Final = (
 )
 """What a step that waits may be answered by."""
 
-Status = Literal["running", "sleeping", "complete", "cancelled", "dead", "unreadable"]
+Status = Literal["running", "sleeping", "complete", "cancelled", "silenced", "dead", "unreadable"]
+OVER: Final[frozenset[Status]] = frozenset({"complete", "cancelled", "silenced"})
+"""Where a workflow stands that will not run again by itself, nor be woken (semantics.md §7)."""
 NULL = b"null"
 
 _STEPS: Final = frozenset(get_args(ev.LocatedData))
@@ -139,6 +141,9 @@ class Summary:
                 self.status, self.waiting = "running", None
             case ev.WorkflowCancelled():
                 self.status, self.completed_us, self.waiting, self.error = "cancelled", time_us, None, data.error
+            case ev.WorkflowSilenced():
+                # What it died of, if it was dead, is still to be seen.
+                self.status, self.completed_us, self.waiting = "silenced", time_us, None
             case ev.Unreadable():
                 self.set_aside(f"event {seq} of type {data.type}: {data.reason}")
             case _:
@@ -252,7 +257,7 @@ class WorkflowState:
         entry = self.history.at(location)
         if entry is not None and not isinstance(entry, ActivityEntry | PlacedEntry):
             return False  # a cancel was thrown there, or something else was waited for in other code, and came
-        return self.cancel_seq is None or self.summary.incomplete
+        return self.summary.incomplete
 
     def skip(self, seq: int, time_us: int, worker: str) -> None:
         """Pass over the next event, which was superseded (``core.folding``)."""

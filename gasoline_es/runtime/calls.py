@@ -126,6 +126,7 @@ class Calls:
                 while not reply.done():
                     await asyncio.wait((reply,), timeout=LOOK_AT_OWNER_S)
                     if not reply.done():
+                        node.check()  # a log that failed here gives no replies any more, however long one waits
                         self._read_replies()
                         # Takes it over if its owner is gone, and decides what is in the inbox. The command is durable
                         # there: an error of taking the partition is none of the command's.

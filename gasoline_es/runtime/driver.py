@@ -75,8 +75,8 @@ class Driver:
         state = live.state
         status = state.summary.status
         run = live.run
-        if status == "cancelled" and run is not None:
-            # Somebody would not wait for its clean-up.
+        if status in ("cancelled", "silenced") and run is not None:
+            # Somebody ended it, and did not let its body clean up.
             live.drop_run()
             self._cancel_given_up(live, run)
             run = None

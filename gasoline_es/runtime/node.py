@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
-from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed
+from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowSilenced
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
@@ -48,7 +48,7 @@ FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
 
 
-ENDS = (WorkflowCompleted, WorkflowCancelled, WorkflowFailed)
+ENDS = (WorkflowCompleted, WorkflowCancelled, WorkflowSilenced, WorkflowFailed)
 
 
 class Node:

@@ -25,7 +25,9 @@ from gasoline_es.core.commands import (
     Reply,
     Request,
     Rerun,
+    Revive,
     SendSignal,
+    Silence,
     TellOutput,
     Wake,
     Yield,
@@ -75,7 +77,14 @@ LINE_BYTES_SPARE = 1_000
 
 
 _INDEXED = frozenset(
-    {ev.WorkflowDispatched, ev.WorkflowTagsUpdated, ev.WorkflowCompleted, ev.WorkflowCancelled, ev.WorkflowRerun}
+    {
+        ev.WorkflowDispatched,
+        ev.WorkflowTagsUpdated,
+        ev.WorkflowCompleted,
+        ev.WorkflowCancelled,
+        ev.WorkflowSilenced,
+        ev.WorkflowRerun,
+    }
 )
 """The facts that change by which tags a workflow is found, and whether it is."""
 
@@ -253,6 +262,14 @@ class Partition:
         """Tell the hooks of this attempt once everything decided so far is durable."""
         self._open.attempts.append(attempt)
 
+    def note(self, key: str, value: bytes | None, done: Done) -> None:
+        """Put a record of the registry into the next append, whenever that is; ``done`` is told what became of it."""
+        if self.lost:
+            done(self.lost)
+            return
+        self._open.records.append(NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us()))
+        self._open.done.append(done)
+
     def when_durable(self, done: Done) -> None:
         """Call ``done`` once everything decided so far is durable, or has failed."""
         if self.lost:
@@ -285,9 +302,9 @@ class Partition:
         try:
             for data in events:
                 self.record(live, data)
-            if live.state.summary.status == "cancelled" and events:
+            if live.state.summary.status in ("cancelled", "silenced") and events:
                 self.tell_waiters(live)
-            if events and isinstance(command, Dispatch | Wake | Cancel | Recover):
+            if events and isinstance(command, Dispatch | Wake | Cancel | Silence | Recover | Revive):
                 # No body before its dispatch is durable. A repeat decides nothing, so nothing would ever unblock it.
                 live.blocked_on = live.state.summary.seq
         except RecordTooLarge as error:
@@ -320,9 +337,10 @@ class Partition:
     def tell_waiters(self, live: Live) -> None:
         """Tell the workflows that wait for this one's output, in the append of its end. Raises: RecordTooLarge."""
         state = live.state
+        name, silenced = state.summary.name, state.summary.status == "silenced"
         for (waiter, waiting_at, generation), version in state.waiters.items():
             at = format_location(waiting_at)
-            self.tell(TellOutput(waiter, at, version, live.id, state.summary.name, state.output, generation))
+            self.tell(TellOutput(waiter, at, version, live.id, name, state.output, generation, silenced))
 
     def new(self, workflow_id: str, name: str, ray_id: str) -> Live:
         """Put a workflow in memory of which nothing is recorded yet."""

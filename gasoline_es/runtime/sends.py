@@ -19,7 +19,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.steps import DispatchStep, SignalStep
 from gasoline_es.core.tags import canonical
 from gasoline_es.core.waits import WaitOutput, WaitSend
-from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound
+from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.live import Live
 
@@ -141,7 +141,7 @@ class Sends:
             return
         error: ev.ErrorInfo | None = None
         if reply.error is not None:
-            if not isinstance(reply.error, WorkflowNotFound | WorkflowCancelled):
+            if not isinstance(reply.error, WorkflowNotFound | WorkflowCancelled | WorkflowSilenced):
                 raise reply.error
             error = ev.ErrorInfo(type(reply.error).__name__, reply.error.message)
         received = ev.OutputReceived(wait.location, step.version, step.workflow_id, step.name, reply.output, error)

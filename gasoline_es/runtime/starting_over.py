@@ -55,7 +55,7 @@ def _decide(partition: Partition, live: Live, command: Rerun) -> Reply:
         why = f"workflow {live.id} cannot start over: {summary.error}"
         return Reply(error=GasolineError(why, workflow_id=live.id))
     facts = partition.facts(live)
-    planned = plan(facts, parse_location(command.start))
+    planned = plan(facts, parse_location(command.start), fork=command.fork_id is not None)
     if command.fork_id is None:
         _rerun(partition, live, facts, planned.fact(command.by, command.rerun_id))
         decided = live.id

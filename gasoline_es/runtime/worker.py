@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
+from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.rebalancing import Rebalancing
@@ -22,6 +23,8 @@ _log = logging.getLogger(__name__)
 MAX_CONCURRENCY: Final = 1_000
 EVICT_AFTER_S: Final = 5.0
 STOP_LIMIT_S: Final = 30.0
+ANNOUNCE_AGAIN_S: Final = 1.0
+"""How often it is looked whether what a worker runs stands in the registry."""
 
 
 class Worker:
@@ -49,6 +52,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._version = version
         self._rebalancing: Rebalancing | None = None
+        self._announcement = Announcement(node, self.registry)
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -64,6 +68,7 @@ class Worker:
                 node.drive(partition)
             sharing.announce()
             await sharing.look()
+            self._announcement.make()
         except BaseException:
             sharing.leave()
             self._let_go(self._driver)
@@ -87,6 +92,7 @@ class Worker:
         return [
             spawn(self._rebalancing.go_on(), "gasoline-share"),
             spawn(self._rebalancing.watch_pressure(), "gasoline-pressure"),
+            spawn(self._see_to_announcement(), "gasoline-announce"),
             spawn(self._evict(), "gasoline-evict"),
         ]
 
@@ -128,6 +134,7 @@ class Worker:
             given_up = drained.result()
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
+        self._announcement.take_back()
         await self._node.flush()
         sharing, self._rebalancing = self._rebalancing, None
         self._let_go(driver)
@@ -179,6 +186,11 @@ class Worker:
         self._node.check()
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    async def _see_to_announcement(self) -> None:
+        while True:
+            await asyncio.sleep(ANNOUNCE_AGAIN_S)
+            self._announcement.see_to()
 
     async def _evict(self) -> None:
         assert self._driver is not None

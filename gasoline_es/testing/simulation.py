@@ -63,8 +63,8 @@ class SimulatedWorkflow(Generic[O]):
     def output(self) -> O:
         """Let time pass until the workflow has completed; return its output.
 
-        Raises: WorkflowFailed: it is dead. WorkflowCancelled. Stuck: it waits for what never comes; the message says for
-            what.
+        Raises: WorkflowFailed: it is dead. WorkflowCancelled, WorkflowSilenced. Stuck: it waits for what never comes; the
+            message says for what.
         """
         return self._simulation.run(self._handle.output(), verb="output")
 
@@ -87,6 +87,10 @@ class SimulatedWorkflow(Generic[O]):
     def cancel(self, *, now: bool = False) -> None:
         """Cancel it, and let it clean up as far as that comes without time passing. ``now``: it does not clean up."""
         self._simulation.run(self._handle.cancel(now=now), verb="cancel")
+
+    def silence(self) -> None:
+        """Take it out of sight, for good. Raises: GasolineError: it is over, or being cancelled."""
+        self._simulation.run(self._handle.silence(), verb="silence")
 
     def recover(self) -> None:
         """Let the activity that it died of run again. Raises: GasolineError: it is not dead, or died of something else."""

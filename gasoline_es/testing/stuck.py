@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gasoline_es.client import Client
+from gasoline_es.core.state import OVER
 from gasoline_es.errors import GasolineError
 from gasoline_es.handles import WorkflowInfo
 
@@ -17,7 +18,7 @@ class Stuck(GasolineError):
 
 async def where_all_stand(client: Client, registered: Collection[str]) -> str:
     """Say of every workflow that is not over what it waits for."""
-    stand = [_stands(info, registered) async for info in client.list() if info.status not in ("complete", "cancelled")]
+    stand = [_stands(info, registered) async for info in client.list() if info.status not in OVER]
     if not stand:
         return "every workflow is complete"
     shown = stand[:SHOWN_MAX]

@@ -1,4 +1,4 @@
-"""`gasoline workflow wake`, `cancel` and `recover`: what an operator does with one workflow, beside a worker or without."""
+"""`gasoline workflow wake`, `cancel`, `silence` and `recover`: what an operator does with one workflow."""
 
 from __future__ import annotations
 
@@ -152,6 +152,34 @@ def test_cancel_now_ends_it_at_once(shop: Shop) -> None:
     assert shop.act("cancel", shop.dead)["status"] == "cancelled"
 
 
+def test_silence_takes_it_out_of_sight_for_good(shop: Shop) -> None:
+    """semantics.md §7: no worker is needed; a second one changes nothing; a fork is the only way back."""
+    assert shop.act("silence", shop.wrong) == {"id": shop.wrong, "name": "broken", "status": "silenced"}
+    assert shop.act("silence", shop.wrong)["status"] == "silenced"
+    assert shop.wrong not in [
+        one["id"] for one in invoke("--log", shop.url, "workflow", "list", "--status", "dead").objects
+    ]
+    (listed,) = invoke(
+        "--log", shop.url, "workflow", "list", "--status", "silenced", "--error", "no such order"
+    ).objects
+    assert listed["id"] == shop.wrong
+    for verb in ("wake", "recover"):
+        assert "was silenced, so it will not run again" in shop.refused(verb, shop.wrong)
+    shop.act("silence", shop.waiting)
+    refused = invoke("--log", shop.url, "workflow", "rerun", shop.waiting, "--from", "1", "--dry-run")
+    assert (refused.status, refused.stdout) == (1, "")
+    assert "start over in a new one, as a fork of it" in refused.stderr
+    forked = invoke("--log", shop.url, "workflow", "rerun", shop.waiting, "--from", "1", "--fork")
+    assert forked.status == 0, forked.stderr
+    assert forked.objects[0]["id"] != shop.waiting
+
+
+def test_history_shows_who_silenced_it(shop: Shop) -> None:
+    shop.act("silence", shop.waiting)
+    done = invoke("--log", shop.url, "workflow", "history", shop.waiting, "--text")
+    assert told(done.stdout, waiting=shop.waiting) == SILENCED
+
+
 def test_recover_lets_the_failed_activity_run_again(shop: Shop) -> None:
     """semantics.md §7."""
     assert shop.act("recover", shop.dead) == {"id": shop.dead, "name": "fulfil", "status": "running"}
@@ -171,6 +199,7 @@ def test_wake_runs_a_dead_one_again_and_leaves_a_complete_one_alone(shop: Shop) 
         ("cancel", "complete", "is complete: there is nothing left to cancel"),
         ("recover", "complete", "is complete. Only a dead workflow can be recovered"),
         ("recover", "wrong", "did not die of an activity's failure, but of ValueError: no such order"),
+        ("silence", "complete", "is complete: it does not run any more"),
         ("wake", "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", "was not found in namespace 'default'"),
         ("cancel", "../../etc", "workflow"),
     ],
@@ -181,7 +210,7 @@ def test_what_cannot_be_done_is_refused_in_a_line(shop: Shop, verb: str, which: 
     assert stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", ["wake", "cancel", "recover"])
+@pytest.mark.parametrize("verb", ["wake", "cancel", "silence", "recover"])
 def test_log_that_is_not_there_is_not_made(tmp_path: Path, verb: str) -> None:
     done = invoke("--log", f"file:{tmp_path}/typo", "workflow", verb, "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f")
     assert done.status == 1
@@ -237,6 +266,15 @@ wait_and_refund <waiting>  cancelled
 │   ├── input:  4
 │   └── output:  null
 └── cancelled  <time>
+"""
+SILENCED = """\
+wait_and_refund <waiting>  silenced
+├── dispatched  <time>
+│   └── input:  4
+├── {1} sleep  until <time>
+│   ├── started  <time>
+│   └── suspended  <time>, waits until <time>
+└── silenced  <time> by client <c>
 """
 RECOVERED = """\
 fulfil <dead>  complete

@@ -19,6 +19,17 @@ COMMANDS = [
     ("workflow", "list"),
     ("workflow", "get"),
     ("workflow", "history"),
+    ("workflow", "dispatch"),
+    ("workflow", "wake"),
+    ("workflow", "revive"),
+    ("workflow", "cancel"),
+    ("workflow", "silence"),
+    ("workflow", "recover"),
+    ("workflow", "rerun"),
+    ("signal", "list"),
+    ("signal", "get"),
+    ("signal", "send"),
+    ("registry",),
     ("log", "info"),
     ("log", "verify"),
     ("log", "dump"),
@@ -42,7 +53,7 @@ def test_the_help_of_each_command_has_an_example_and_fits_into_80_columns(comman
     assert not command or "--json" in done.stdout
 
 
-@pytest.mark.parametrize("command", [(), ("workflow",), ("log",)], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("workflow",), ("signal",), ("log",)], ids=" ".join)
 def test_without_a_command_the_help_is_shown_as_a_mistake(command: tuple[str, ...]) -> None:
     done = invoke(*command)
     assert (done.status, done.stdout) == (2, "")
@@ -233,6 +244,8 @@ async def test_everything_works_beside_a_running_worker(tmp_path: Path) -> None:
     [
         (["--help"], ["rich", "orjson", "pydantic", "pydantic_core", "asyncio", "gasoline_es.core", "gasoline_es.log"]),
         (["log", "dump", "--topic", "events"], ["rich", "gasoline_es.engine", "gasoline_es.runtime"]),
+        (["registry"], ["rich", "gasoline_es.engine", "gasoline_es.runtime", "gasoline_es.definitions"]),
+        (["signal", "list"], ["rich", "gasoline_es.engine", "gasoline_es.client", "gasoline_es.definitions"]),
         (["workflow", "list", "--text"], ["gasoline_es.engine", "gasoline_es.client", "gasoline_es.definitions"]),
     ],
 )

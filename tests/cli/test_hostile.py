@@ -45,6 +45,22 @@ def test_list_on_a_terminal_shows_hostile_text_as_escapes_one_row_for_each_workf
         assert "[red]markup[/red] :smile: 日本語" in rows[3]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("workflow", "revive", "--error", "", "--dry-run"),
+        ("signal", "list"),
+        ("registry",),
+    ],
+)
+def test_what_an_operator_looks_at_shows_hostile_text_as_escapes(story: Story, command: tuple[str, ...]) -> None:
+    done = run_on_terminal("--log", story.url, *command, columns=400)
+    assert (done.status, done.stderr) == (0, "")
+    text = harmless(done.stdout)
+    assert not any(line.startswith("forged") for line in text.split("\n"))
+    assert text.strip() != ""
+
+
 @pytest.mark.parametrize("command", ["get", "history"])
 @pytest.mark.parametrize("columns", [40, 1000])
 def test_one_workflow_on_a_terminal_shows_hostile_text_as_escapes(story: Story, command: str, columns: int) -> None:

@@ -159,6 +159,7 @@ def test_a_log_replays_in_the_code_that_wrote_it(recorded: Recorded, tmp_path: P
     assert summary == {
         "kind": "summary", "histories": 6, "replayed": 6, "partly": 0, "diverged": 0, "warnings": 0, "unreadable": 0,
         "not_in_module": 0,
+        "silenced": 0,
     }  # fmt: skip
 
 

@@ -122,3 +122,24 @@ def test_changed_code_is_held_against_cancelled_histories(
     """A cancel that leaves the body before the recorded clean-up leaves that unvisited: nobody will run it again."""
     report = replay_check([pay, code], ended.log.url)
     assert [finding.kind for finding in report.divergences] == kinds
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+def test_silenced_histories_are_left_out_whatever_the_code_does(incomplete: bool) -> None:
+    """semantics.md §7: it will not run again, so it asks nothing of the code."""
+
+    async def silenced(url: str) -> None:
+        async with Gasoline.open(url, partitions=1) as gasoline, gasoline.worker([hold]):
+            handle = await gasoline.dispatch(hold, 2)
+            await placed(handle)
+            await handle.silence()
+
+    async def checked() -> None:
+        url = f"memory:silenced-{next(names)}"
+        async with Gasoline.open(url, partitions=1):  # in memory for as long as somebody has it open
+            await silenced(url)
+            report = replay_check([pay, hold_otherwise], url, incomplete=incomplete)
+            assert (report.ok, report.histories, report.silenced) == (True, 0, 1)
+            assert "1 are silenced and were left out" in str(report)
+
+    asyncio.run(checked())

@@ -59,6 +59,10 @@ def test_list_gives_one_object_for_each_workflow_in_order_of_creation(story: Sto
         (["--error", "lorr."], []),
         (["--since", "1h"], ["fulfil", "doomed", "hostile", "waiting", "doubtful"]),
         (["--since", "9999-01-01T00:00:00Z"], []),
+        (["--until", "9999-01-01T00:00:00Z"], ["fulfil", "doomed", "hostile", "waiting", "doubtful"]),
+        (["--until", "1d"], []),
+        (["--older-than", "1d"], []),
+        (["--older-than", "0s", "--until", "2020-01-01T00:00:00Z"], []),
         (["--limit", "2"], ["waiting", "doubtful"]),
         (["--limit", "1", "--status", "dead"], ["hostile"]),
     ],
@@ -70,8 +74,23 @@ def test_list_shows_what_matches_all_filters(story: Story, options: list[str], f
 def test_list_takes_back_the_time_it_wrote_as_since(story: Story) -> None:
     created = invoke("--log", story.url, "workflow", "list", "--name", "waiting").objects[0]["created"]
     assert names(story, "--since", created) == ["waiting", "doubtful"]
+    assert names(story, "--until", created) == ["fulfil", "doomed", "hostile"]
     later = datetime.fromisoformat(created) + timedelta(microseconds=1)
     assert names(story, "--since", later.isoformat()) == ["doubtful"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--until", "yesterday"], "--until 'yesterday' is no time"),
+        (["--older-than", "2026-01-01T00:00:00Z"], "--older-than '2026-01-01T00:00:00Z' is no age"),
+        (["--since", "1h", "--older-than", "2h"], "nothing is made since a time and before an earlier one"),
+    ],
+)
+def test_time_that_is_none_or_holds_nothing_is_used_wrongly(story: Story, options: list[str], why: str) -> None:
+    done = invoke("--log", story.url, "workflow", "list", *options)
+    assert (done.status, done.stdout) == (2, "")
+    assert why in done.stderr
 
 
 @pytest.mark.parametrize("columns", [38, 80, 250])

@@ -60,6 +60,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ev.WorkflowRecovered: st.builds(ev.WorkflowRecovered, text, places),
     ev.WorkflowCancelRequested: st.builds(ev.WorkflowCancelRequested, text),
     ev.WorkflowCancelled: st.builds(ev.WorkflowCancelled, payloads, st.none() | errors),
+    ev.WorkflowSilenced: st.builds(ev.WorkflowSilenced, text),
     ev.WorkflowRerun: st.builds(
         ev.WorkflowRerun,
         text,

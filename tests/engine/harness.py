@@ -200,11 +200,11 @@ class Process:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End cleanly: the worker, then the log."""
-        self.ended = True
+        """End cleanly: the worker, then the log. It may still be killed in the middle of that."""
         if self.worker is not None:
             await self.worker.stop()
         await self.node.close()
+        self.ended = True
 
     async def kill(self) -> None:
         """End as by SIGKILL: nothing more is written, nothing is released, nobody is told."""
@@ -359,7 +359,34 @@ async def soon(awaitable: Any, patience_s: float = PATIENCE_S) -> Any:
         return await awaitable
 
 
+class OneByOne:
+    """Lets one append through for each time it is opened."""
+
+    def __init__(self, process: Process) -> None:
+        self._open = asyncio.Semaphore(0)
+        self._log: Any = process.log
+        self._before = self._log.open_gate
+        self._log.open_gate = self
+
+    async def wait(self) -> None:
+        await self._open.acquire()
+
+    async def open(self) -> None:
+        """Let one append through, and see what comes of it."""
+        self._open.release()
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self._log.open_gate = self._before
+        for _ in range(10):
+            self._open.release()
+
+
 # --- what must hold of every history ----------------------------------------------------------------------------------
+
+
+_ENDS = (ev.WorkflowCompleted, ev.WorkflowCancelled, ev.WorkflowSilenced)
 
 
 def assert_sound(history: Sequence[Event]) -> None:
@@ -369,7 +396,7 @@ def assert_sound(history: Sequence[Event]) -> None:
     assert sum(isinstance(event.data, ev.WorkflowDispatched) for event in history) == 1
     superseded = superseded_in(event.fact for event in history)
     history = [event for event in history if event.seq not in superseded]
-    ended = [event.seq for event in history if isinstance(event.data, ev.WorkflowCompleted | ev.WorkflowCancelled)]
+    ended = [event.seq for event in history if isinstance(event.data, _ENDS)]
     assert ended in ([], [history[-1].seq]), "nothing follows the end"
     _assert_activities(history)
     _assert_interrupted(history)

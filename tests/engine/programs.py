@@ -64,7 +64,9 @@ async def ten_steps(ctx: WorkflowContext, start: int) -> int:
 
 def bury_soon(silent_after_s: float) -> None:
     """Let this process take others for dead that show no heartbeat for so long, and show its own often enough."""
-    log.open_file_log.__kwdefaults__["silent_after_s"] = silent_after_s
+    defaults = log.open_file_log.__kwdefaults__
+    assert defaults is not None
+    defaults["silent_after_s"] = silent_after_s
     log._BEAT_S = silent_after_s / 10  # type: ignore[misc]  # pyright: ignore[reportPrivateUsage, reportConstantRedefinition]
 
 

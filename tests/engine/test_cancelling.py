@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from gasoline_es import ActivityContext, WorkflowContext, WorkflowNotFound, acti
 from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.errors import Cancelled, GasolineError, WorkflowCancelled
-from tests.engine.harness import Fate, Process, World, discarded, has, kills, rehandle, soon, successes, types
+from tests.engine.harness import Fate, OneByOne, Process, World, discarded, has, kills, rehandle, soon, successes, types
 from tests.engine.subprocesses import line, worker_process
 from tests.engine.workflows import Note, cancellable, nap, notes
 
@@ -267,30 +266,6 @@ async def parent(ctx: WorkflowContext, order: int) -> str:
 
 
 let: list[asyncio.Event] = []
-
-
-class OneByOne:
-    """Lets one append through for each time it is opened."""
-
-    def __init__(self, process: Process) -> None:
-        self._open = asyncio.Semaphore(0)
-        self._log: Any = process.log
-        self._before = self._log.open_gate
-        self._log.open_gate = self
-
-    async def wait(self) -> None:
-        await self._open.acquire()
-
-    async def open(self) -> None:
-        """Let one append through, and see what comes of it."""
-        self._open.release()
-        for _ in range(50):
-            await asyncio.sleep(0)
-
-    def end(self) -> None:
-        self._log.open_gate = self._before
-        for _ in range(10):
-            self._open.release()
 
 
 @pytest.mark.parametrize("now", [False, True])

@@ -264,6 +264,24 @@ async def world_with_a_sent_signal(world: World) -> WorkflowHandle[list[str]]:
     return handle
 
 
+async def test_call_that_waits_for_a_reply_is_told_when_the_log_fails_here(world: World) -> None:
+    """required.md B03: no reply comes by a log that failed, so it is not waited for until the time is up."""
+    worker = await world.worker(nap)
+    handle = await worker.gasoline.dispatch(nap, 600.0)
+    await worker.settle()
+    worker.log.open_gate.clear()  # it decides, and gets no further
+    client = await world.process()
+    waking = asyncio.ensure_future(client.gasoline.handle(handle.id, nap).wake())
+    while client.log.count < 1 or not worker.log.asked.is_set():
+        await asyncio.sleep(0)
+    client.log.always = LogFailed
+    with pytest.raises(LogFailed):
+        await soon(client.gasoline.handle(handle.id, nap).cancel())
+    with pytest.raises(LogFailed):
+        await soon(waking, 10)
+    worker.log.open_gate.set()
+
+
 CALLS: list[Callable[[Gasoline, str], Awaitable[object]]] = [
     lambda gasoline, one: gasoline.signal(Note(text="x"), to=one, id="x"),
     lambda gasoline, one: gasoline.signal_many([SignalTo(Note(text="x"), one, id="x")]),

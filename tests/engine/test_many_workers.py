@@ -29,7 +29,9 @@ SILENT_S = 1.0
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's own process takes a frozen one for dead as soon as the workers do."""
-    monkeypatch.setitem(log.open_file_log.__kwdefaults__, "silent_after_s", SILENT_S)
+    defaults = log.open_file_log.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "silent_after_s", SILENT_S)
     monkeypatch.setattr(log, "_BEAT_S", SILENT_S / 10)
 
 

@@ -79,7 +79,8 @@ async def test_handle_of_another_workflow_is_refused_with_both_names(any_world: 
 async def test_unknown_status_is_refused(any_world: World) -> None:
     process = await any_world.process()
     with pytest.raises(
-        ValueError, match="no status 'done': it is one of running, sleeping, complete, cancelled, dead, unreadable"
+        ValueError,
+        match="no status 'done': it is one of running, sleeping, complete, cancelled, silenced, dead, unreadable",
     ):
         _ = [info async for info in process.gasoline.list(status=cast(Any, "done"))]
 

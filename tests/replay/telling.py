@@ -40,6 +40,8 @@ def _event(data: ev.EventData) -> str:
             return f"cancel by {data.by}"
         case ev.WorkflowCancelled():
             return f"cancelled{'' if data.error is None else f': {short(data.error)}'}"
+        case ev.WorkflowSilenced():
+            return f"silenced by {data.by}"
         case ev.WorkflowRerun():
             spans = ", ".join(f"{first}-{last}" for first, last in data.superseded)
             return f"rerun {data.generation} by {data.by} from {format_location(data.start)} without {spans}"

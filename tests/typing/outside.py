@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import assert_type
 
-from gasoline_es import Gasoline, RerunInfo, SignalTo, WorkflowHandle, WorkflowInfo
+from gasoline_es import Gasoline, RerunInfo, ReviveInfo, SignalTo, WorkflowHandle, WorkflowInfo
 from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
 
 
@@ -32,9 +32,13 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await handle.wake(), None)
     assert_type(await handle.cancel(), None)
     assert_type(await handle.cancel(now=True), None)
+    assert_type(await handle.silence(), None)
     assert_type(await handle.recover(), None)
     assert_type(await gasoline.wake(workflow_id), None)
     assert_type(await gasoline.cancel(workflow_id, now=True), None)
+    assert_type(await gasoline.silence(workflow_id), None)
+    assert_type(await gasoline.revive(name="fulfil", error="KeyError", dry_run=True), ReviveInfo)
+    assert_type((await gasoline.revive(error="", progress=print)).ids, tuple[str, ...])
     assert_type(await gasoline.recover(workflow_id), None)
     async for info in gasoline.list(name="fulfil", tags={"order": "42"}, status="cancelled"):
         assert_type(info, WorkflowInfo)

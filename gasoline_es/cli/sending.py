@@ -1,0 +1,80 @@
+"""Dispatches workflows and sends signals by name, with JSON as it was typed: there is no code here to hold it against."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from gasoline_es.cli.acting import deciding
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.failures import Misuse
+from gasoline_es.cli.output import Output
+from gasoline_es.cli.reading import DEFAULT_NAMESPACE, require_namespace
+from gasoline_es.cli.settings import Settings
+from gasoline_es.core.commands import Reply
+
+
+def dispatch(
+    settings: Settings,
+    name: str,
+    payload: bytes,
+    tags: Mapping[str, str],
+    unique: bool,
+    key: str | None,
+    as_json: bool | None,
+) -> None:
+    """Start a workflow, and print its id; that it was there already, where ``unique`` or ``key`` found it.
+
+    Raises: Misuse: both of these, or no key. Failure: there is no such log or namespace; nothing is made. KeyReused.
+    """
+    output = Output(as_json)
+    require_namespace(settings, settings.namespace or DEFAULT_NAMESPACE)
+
+    async def done() -> Reply:
+        async with deciding(settings) as gasoline:
+            return await gasoline._dispatch_json(name, payload, tags, unique=unique, key=key)  # pyright: ignore[reportPrivateUsage] -- made for this
+
+    try:
+        reply = asyncio.run(done())
+    except ValueError as refused:  # not an error of the library's own
+        raise Misuse(str(refused)) from refused
+    if output.json:
+        output.object({"id": reply.id, "name": name, "created": reply.created})
+    else:
+        was_there = "" if reply.created else "  was there already"
+        output.console.print(f"{escape(name)} {escape(reply.id)}{was_there}", soft_wrap=True)
+
+
+def send(
+    settings: Settings,
+    name: str,
+    body: bytes,
+    to: str | None,
+    workflow: str | None,
+    tags: Mapping[str, str],
+    caller_id: str | None,
+    as_json: bool | None,
+) -> None:
+    """Send a signal, and print its id and whose queue it is in.
+
+    Raises: Misuse: both ways of addressing, or none. Failure: there is no such log or namespace. WorkflowNotFound.
+    """
+    output = Output(as_json)
+    if (to is None) == (workflow is None) or (to is not None and tags):
+        raise Misuse("say where it goes: --to ID, or --workflow NAME with any --tag KEY=VALUE, one of the two")
+    require_namespace(settings, settings.namespace or DEFAULT_NAMESPACE)
+
+    async def done() -> tuple[str, str]:
+        async with deciding(settings) as gasoline:
+            return await gasoline._signal_json(  # pyright: ignore[reportPrivateUsage] -- made for this
+                name, body, to=to, workflow=workflow or "", tags=tags, caller_id=caller_id
+            )
+
+    try:
+        workflow_id, signal_id = asyncio.run(done())
+    except ValueError as refused:
+        raise Misuse(str(refused)) from refused
+    if output.json:
+        output.object({"id": signal_id, "name": name, "workflow_id": workflow_id})
+    else:
+        output.console.print(f"{escape(name)} {escape(signal_id)} to {escape(workflow_id)}", soft_wrap=True)

@@ -1,0 +1,163 @@
+"""``gasoline signal …``: list, get, send."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gasoline_es.cli.failures import Misuse
+from gasoline_es.cli.typed import (
+    Json,
+    Limit,
+    OlderThan,
+    Since,
+    TagOptions,
+    Until,
+    checked_name,
+    json_of,
+    settings_of,
+    tags_of,
+    time_range,
+    workflow_name,
+)
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Signals: which are queued and not taken, what became of one; and sending one by hand.",
+)
+
+To = Annotated[
+    str | None, typer.Option("--to", metavar="ID", help="Only of this workflow, by its id.", show_default=False)
+]
+
+
+@commands.command("list")
+def list_(
+    context: typer.Context,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only of workflows of this name.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only signals of this name.", show_default=False)
+    ] = None,
+    to: To = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    limit: Limit = None,
+    json: Json = None,
+) -> None:
+    """List the signals that are queued and not taken yet, in order of receipt.
+
+    Times are of receipt. A signal waits for a listen that comes later; one of a name that its workflow never listens for is
+    discarded when that ends.
+
+    \b
+    Examples:
+      gasoline signal list --workflow fulfil --older-than 1d
+      gasoline signal list --name paid --json | jq -r .workflow_id
+
+    \b
+    JSON keys: id, name, workflow_id, workflow, status (of the workflow),
+    received, sender, partition. The body: see `signal get`.
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.queues import Wanted, members, queued, show
+    from gasoline_es.cli.reading import reading
+
+    signal = None if name is None else checked_name("signal", name)
+    wanted = Wanted(workflow_name(workflow), signal, to, *time_range(since, until, older_than))
+    output = Output(json)
+    with reading(settings_of(context)) as log:
+        rows = queued(log, wanted)
+        rows = rows if limit is None else rows[-limit:]
+        if output.json:
+            for row in rows:
+                output.object(members(row))
+        else:
+            show(rows, output)
+
+
+@commands.command(short_help="Show what became of one signal.")
+def get(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="SIGNAL_ID", help="The signal's id.", show_default=False)],
+    to: To = None,
+    full: Annotated[bool, typer.Option("--full", help="Show the body whole (text).")] = False,
+    json: Json = None,
+) -> None:
+    """Show a signal: its body, who received it and when, and whether it is queued, was taken (where), or discarded.
+
+    An id that its sender made up may have come to several workflows: each is shown, unless --to names one.
+
+    \b
+    Examples:
+      gasoline signal get "payment of 42"
+      gasoline signal get "payment of 42" --to ID --json | jq .body
+
+    \b
+    JSON keys: id, name, workflow_id, workflow, stands (queued, taken, discarded),
+    received, ended, location (of the listen), sender, body.
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.queues import find, found_members, show_found
+    from gasoline_es.cli.reading import reading
+
+    output = Output(json)
+    with reading(settings_of(context)) as log:
+        found = find(log, id, to)
+        if output.json:
+            for one in found:
+                output.object(found_members(one))
+        else:
+            show_found(found, output, full=full)
+
+
+@commands.command(short_help="Send a signal.")
+def send(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name on the log.", show_default=False)],
+    body: Annotated[
+        str, typer.Argument(metavar="BODY_JSON", help="Its fields as a JSON object; - reads them.", show_default=False)
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="ID", help="To this workflow, by its id.", show_default=False)
+    ] = None,
+    workflow: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="To the oldest workflow of this name that is not over.", show_default=False),
+    ] = None,
+    tag: TagOptions = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="SIGNAL_ID", help="Your own id: a repeat with it changes nothing.", show_default=False
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Send a signal to a workflow by id, or to the oldest one of a name, with these tags, that is not over.
+
+    It is durably queued when this returns, with or without a worker. The body is not held against the signal's class, which
+    is not here: a workflow whose code cannot read it dies, so look at one that is there first (`signal get`).
+
+    \b
+    Examples:
+      gasoline signal send paid '{"cents": 900}' --to ID --id "payment of 42"
+      gasoline signal send held '{}' --workflow fulfil --tag order=42
+
+    \b
+    JSON keys: id (of the signal), name, workflow_id.
+    """
+    from gasoline_es.cli.sending import send
+
+    settings = settings_of(context)
+    signal, target = checked_name("signal", name), workflow_name(workflow)
+    raw = json_of("the body", body)
+    if not raw.startswith(b"{"):
+        raise Misuse(
+            f"the body of a signal is a JSON object of its fields, as in '{{}}' or '{{\"cents\": 900}}', not {raw[:40]!r}"
+        )
+    send(settings, signal, raw, to, target, tags_of(tag), id, json)

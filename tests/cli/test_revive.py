@@ -1,0 +1,130 @@
+"""`gasoline workflow revive`: many dead workflows at once, with a dry run, without a worker or beside one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gasoline_es import Gasoline, WorkflowContext, workflow
+from tests.cli.terminal import invoke, plain, run_on_terminal
+
+rates: dict[str, float] = {}
+
+
+@workflow
+async def convert(ctx: WorkflowContext, currency: str) -> float:
+    return rates[currency]
+
+
+@workflow
+async def quote(ctx: WorkflowContext, currency: str) -> float:
+    raise ValueError(f"no rate of {currency}")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A log with two dead ``convert`` and a dead ``quote``, and nobody at work."""
+
+    async def died() -> str:
+        url = f"file:{tmp_path}/log"
+        rates.clear()
+        async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([convert, quote]):
+            for definition, currency in ((convert, "CHF"), (convert, "EUR"), (quote, "CHF")):
+                handle = await gasoline.dispatch(definition, currency)
+                while (await handle.get()).status != "dead":
+                    await asyncio.sleep(0.01)
+        return url
+
+    return asyncio.run(died())
+
+
+def statuses(url: str) -> list[str]:
+    return [one["status"] for one in invoke("--log", url, "workflow", "list").objects]
+
+
+def test_dry_run_reports_counts_and_changes_nothing(url: str) -> None:
+    """semantics.md §7."""
+    done = invoke("--log", url, "workflow", "revive", "--error", "", "--dry-run")
+    assert (done.status, done.stderr) == (0, "")
+    (told,) = done.objects
+    assert (told["dry_run"], len(told["ids"]), told["names"], told["passed"]) == (
+        True,
+        3,
+        {"convert": 2, "quote": 1},
+        0,
+    )
+    assert told["errors"] == {"KeyError: 'CHF'": 1, "KeyError: 'EUR'": 1, "ValueError: no rate of CHF": 1}
+    shown = invoke("--log", url, "workflow", "revive", "--name", "convert", "--dry-run", "--text").stdout
+    assert [line.split() for line in shown.splitlines()] == [
+        ["would", "wake", "2", "workflows"],
+        ["by", "name", "2", "convert"],
+        ["by", "error", "1", "KeyError:", "'CHF'"],
+        ["1", "KeyError:", "'EUR'"],
+    ]
+    assert statuses(url) == ["dead"] * 3
+
+
+def test_revive_wakes_them_without_a_worker_and_one_that_comes_runs_them(url: str) -> None:
+    """semantics.md §7: what is decided is durable on return."""
+    done = invoke("--log", url, "workflow", "revive", "--name", "convert", "--error", "CHF")
+    assert (done.status, done.stderr) == (0, "")
+    (told,) = done.objects
+    assert (told["dry_run"], told["names"]) == (False, {"convert": 1})
+    assert sorted(statuses(url)) == ["dead", "dead", "running"]
+
+    async def work() -> float:
+        rates["CHF"] = 1.05
+        async with Gasoline.open(url) as gasoline, gasoline.worker([convert, quote]):
+            return await gasoline.handle(told["ids"][0], convert).output(timeout=30)
+
+    assert asyncio.run(work()) == 1.05
+    again = invoke("--log", url, "workflow", "revive", "--name", "convert", "--error", "CHF", "--text")
+    assert again.stdout == "woken  0 workflows\n"
+
+
+async def test_revive_beside_a_worker_is_decided_there(url: str) -> None:
+    """design §5: through the inbox; what is woken runs at once."""
+    rates.update(CHF=1.05, EUR=1.0)
+    async with Gasoline.open(url) as gasoline, gasoline.worker([convert, quote]):
+        done = await asyncio.to_thread(run_apart, url)
+        assert done == 0
+        async for info in gasoline.list(name="convert"):
+            assert await gasoline.handle(info.id, convert).output(timeout=30) > 0
+
+
+def run_apart(url: str) -> int:
+    from tests.cli.terminal import run
+
+    return run("--log", url, "workflow", "revive", "--name", "convert").status
+
+
+def test_a_terminal_sees_the_progress_on_stderr_and_the_counts(url: str) -> None:
+    done = run_on_terminal("--log", url, "workflow", "revive", "--error", "Key", stderr=True)
+    assert done.status == 0
+    assert "reviving" in done.stdout
+    assert "2 workflows" in plain(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "why"),
+    [
+        ((), 2, "say which: --name NAME or --error TEXT"),
+        (("--name", "Con vert"), 2, "Con vert"),
+    ],
+)
+def test_revival_of_nothing_in_particular_is_used_wrongly(
+    url: str, options: tuple[str, ...], status: int, why: str
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        done = invoke("--log", url, "workflow", "revive", *options, *dry)
+        assert (done.status, done.stdout) == (status, "")
+        assert why in done.stderr
+
+
+def test_log_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = invoke("--log", f"file:{tmp_path}/typo", "workflow", "revive", "--error", "")
+    assert done.status == 1
+    assert "there is no log in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
