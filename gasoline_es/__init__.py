@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
+    from gasoline_es.sync import SyncGasoline, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "SignalTo",
     "Step",
     "SubWorkflow",
+    "SyncGasoline",
+    "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
     "WorkflowContext",
@@ -82,6 +85,8 @@ _MODULES = {
     "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
+    "SyncGasoline": "sync",
+    "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
     "WorkflowContext": "context",
