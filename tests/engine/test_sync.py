@@ -196,6 +196,31 @@ def test_activity_in_a_thread_uses_a_client_that_blocks(tmp_log_url: str) -> Non
         assert asyncio.run(worked(gasoline)) == "said"
 
 
+def test_client_that_blocks_shares_a_log_in_memory_with_a_worker_on_another_loop() -> None:
+    """For tests of a web application: everything in one process, and nothing on disk."""
+    url = "memory:shared-with-a-worker"
+    stop = threading.Event()
+    ready = threading.Event()
+
+    async def work() -> None:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([notes]):
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+
+    with ThreadPoolExecutor() as pool, Gasoline.open_sync(url) as gasoline:
+        working = pool.submit(asyncio.run, work())
+        try:
+            assert ready.wait(PATIENCE_S)
+            for number in range(20):
+                handle = gasoline.dispatch(notes, 2, key=f"{number}")
+                handle.signal(Note(text="a"))
+                gasoline.signal_many([SignalTo(Note(text="b"), handle.id)])
+                assert handle.output(timeout=PATIENCE_S) == ["a", "b"]
+        finally:
+            stop.set()
+        working.result(PATIENCE_S)
+
+
 # --- list -------------------------------------------------------------------------------------------------------------
 
 

@@ -67,6 +67,7 @@ class Process:
             self.popen.kill()
             self.popen.wait()
         self._file.close()
+        print(f"--- {self._written.name}\n{self.written}")  # pytest shows it when the test has failed
 
 
 @contextmanager
