@@ -92,6 +92,7 @@ def test_verbs_have_the_signatures_and_the_docs_of_the_awaited_ones(blocking: ty
         assert inspect.signature(here).parameters == inspect.signature(there).parameters, name
         assert here.__doc__ == there.__doc__, name
         assert not inspect.iscoroutinefunction(here), name
+    assert inspect.signature(Gasoline.open_sync).parameters == inspect.signature(Gasoline.open).parameters
     assert inspect.signature(SyncGasoline.dispatch).return_annotation == "SyncWorkflowHandle[O]"
     assert inspect.signature(SyncGasoline.list).return_annotation == "Iterator[WorkflowInfo]"
 
