@@ -77,5 +77,5 @@ def mistakes(gasoline: SyncGasoline, order: Order) -> None:
     gasoline.dispatch(fulfil)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     gasoline.dispatch(fulfil, order, tag="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     gasoline.get()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    gasoline.signal(order, to="x")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    gasoline.worker([fulfil])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    gasoline.signal(order, to="x")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    gasoline.worker([fulfil])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
