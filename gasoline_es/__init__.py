@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gasoline_es.reviving import ReviveInfo
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
+    from gasoline_es.sync import SyncGasoline, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -55,6 +56,8 @@ __all__ = [
     "SignalTo",
     "Step",
     "SubWorkflow",
+    "SyncGasoline",
+    "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
     "WorkflowContext",
@@ -87,6 +90,8 @@ _MODULES = {
     "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
+    "SyncGasoline": "sync",
+    "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
     "WorkflowContext": "context",

@@ -590,9 +590,8 @@ class Client:
             # It would wait for ever for what only the other loop can tell it.
             raise GasolineError(
                 f"`gasoline.{verb}(…)` was called on another event loop than the one the log was opened on. Await it there; "
-                f"from another thread, or from code that is not async: "
-                f"`asyncio.run_coroutine_threadsafe(gasoline.{verb}(…), loop).result()`, where `loop` is the loop it was "
-                f"opened on"
+                f"from another thread: `asyncio.run_coroutine_threadsafe(gasoline.{verb}(…), loop).result()`, where `loop` is "
+                f"the loop it was opened on. For code that is not async there is `Gasoline.open_sync(…)`"
             )
 
     def _writable(self, verb: str) -> None:

@@ -15,8 +15,10 @@ from gasoline_es.definitions import Workflow
 from gasoline_es.errors import GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
+from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Worker
+from gasoline_es.sync import SyncGasoline
 from projections.views import PartitionViews
 
 
@@ -43,6 +45,24 @@ class Gasoline(Client):
             LogError: it cannot be opened, or has another number of partitions.
         """
         return _Opening(url, namespace, partitions, readonly, clock or SystemClock())
+
+    @staticmethod
+    def open_sync(
+        url: str,
+        *,
+        namespace: str = "default",
+        partitions: int | None = None,
+        readonly: bool = False,
+        clock: Clock | None = None,
+    ) -> SyncGasoline:
+        """Open a log for code that is not async: the same verbs, blocking, on an event-loop thread of its own.
+
+        On return it is open: ``with Gasoline.open_sync("file:./data") as gasoline``, or ``gasoline.close()`` at the end.
+        Runs no worker: that is a process of its own. Arguments and errors as of ``open``; GasolineError: called in the thread
+        of a running event loop.
+        """
+        opening = Gasoline.open(url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock)
+        return SyncGasoline(LoopThread(url, opening))
 
     @property
     def log(self) -> Log:

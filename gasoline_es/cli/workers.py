@@ -8,8 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure
-from gasoline_es.cli.settings import Settings
-from gasoline_es.cli.workflows import Json
+from gasoline_es.cli.typed import Json, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
@@ -71,13 +70,17 @@ def run(
     from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.working import work
 
-    settings = context.find_object(Settings)
-    assert settings is not None
     try:
         workflows = Code.parse(module).load()
     except CodeRefused as refused:
         raise Failure(str(refused), USED_WRONGLY) from refused
-    work(settings, workflows.values(), version=code_version, max_concurrency=max_concurrency, stop_limit=stop_limit)
+    work(
+        settings_of(context),
+        workflows.values(),
+        version=code_version,
+        max_concurrency=max_concurrency,
+        stop_limit=stop_limit,
+    )
 
 
 @commands.command("list", short_help="Show the workers of a log, and what they own.")
@@ -93,6 +96,4 @@ def list_(context: typer.Context, json: Json = None) -> None:
     """
     from gasoline_es.cli.working import show_workers
 
-    settings = context.find_object(Settings)
-    assert settings is not None
-    show_workers(settings, json)
+    show_workers(settings_of(context), json)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,8 +62,9 @@ class _Held:
 
 @dataclass(slots=True, weakref_slot=True)
 class MemoryStore:
-    """What handles share."""
+    """What handles share. ``lock``: their event loops may run in several threads (``Gasoline.open_sync``)."""
 
+    lock: threading.RLock = field(default_factory=threading.RLock)
     log_id: str = field(default_factory=lambda: secrets.token_hex(16))
     namespaces: dict[str, int] = field(default_factory=dict[str, int])
     owned: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
@@ -111,14 +113,15 @@ class MemoryLog(Log):
         self.partition_count = store.namespaces[namespace]
         self.writable = not readonly
         self.incarnation = "" if readonly else secrets.token_hex(8)
-        if not readonly:
-            store.living.add(self.incarnation)
-        store.handles.add(self)
         self._closed = False
         self._failed: LogFailed | None = None
         self._faults: deque[Fault] = deque()
         self._dirty = True
         self._waiter: asyncio.Future[None] | None = None
+        with store.lock:
+            if not readonly:
+                store.living.add(self.incarnation)
+            store.handles.add(self)
 
     # --- for tests ----------------------------------------------------------------------------------------------------
 
@@ -131,9 +134,10 @@ class MemoryLog(Log):
 
     def crash(self) -> None:
         """Go away as the end of the process would: nothing is released, others can take the partitions at once."""
-        self._closed = True
-        self.store.living.discard(self.incarnation)
-        self._announce()
+        with self.store.lock:
+            self._closed = True
+            self.store.living.discard(self.incarnation)
+            self._announce()
 
     @property
     def damage(self) -> None:
@@ -152,19 +156,24 @@ class MemoryLog(Log):
             for record in section.records:
                 _check(record)
         if self._faults:
-            fault = self._faults.popleft()
-            if fault is AppendUnknown:
-                for section in sections:
-                    self._append_section(section)
-                self._announce()
-            error = fault(f"injected into {self.url}")
-            if isinstance(error, LogFailed):
-                self._failed = error
-            return [error] * len(sections)
-        outcomes: list[Outcome] = [self._append_section(section) for section in sections]
-        self._announce()
+            return self._append_with_fault(sections, self._faults.popleft())
+        outcomes = self._append_sections(sections)
         # A real append lets other tasks run; code that relies on the contrary must not pass its tests here.
         await asyncio.sleep(0)
+        return outcomes
+
+    def _append_with_fault(self, sections: Sequence[Section], fault: Fault) -> list[Outcome]:
+        if fault is AppendUnknown:
+            self._append_sections(sections)
+        error = fault(f"injected into {self.url}")
+        if isinstance(error, LogFailed):
+            self._failed = error
+        return [error] * len(sections)
+
+    def _append_sections(self, sections: Sequence[Section]) -> list[Outcome]:
+        with self.store.lock:
+            outcomes = [self._append_section(section) for section in sections]
+            self._announce()
         return outcomes
 
     def _append_section(self, section: Section) -> Outcome:
@@ -222,19 +231,20 @@ class MemoryLog(Log):
         """Take the partition as a new epoch (see the port)."""
         self._check_partition(partition)
         self._usable()
-        held = self.store.held.get((self.namespace, partition))
-        if held is None or held.released or held.incarnation not in self.store.living:
-            held = _Held(1 if held is None else held.epoch + 1, self.incarnation)
-            self.store.held[self.namespace, partition] = held
-            self._announce()
-        elif held.incarnation != self.incarnation:
-            raise PartitionOwned(
-                f"partition {partition} of namespace {self.namespace!r} is owned by {held.incarnation}, which lives",
-                partition=partition,
-                owner=held.incarnation,
-                epoch=held.epoch,
-            )
-        return Ownership(partition, Epoch(held.epoch), self._ends(partition))
+        with self.store.lock:
+            held = self.store.held.get((self.namespace, partition))
+            if held is None or held.released or held.incarnation not in self.store.living:
+                held = _Held(1 if held is None else held.epoch + 1, self.incarnation)
+                self.store.held[self.namespace, partition] = held
+                self._announce()
+            elif held.incarnation != self.incarnation:
+                raise PartitionOwned(
+                    f"partition {partition} of namespace {self.namespace!r} is owned by {held.incarnation}, which lives",
+                    partition=partition,
+                    owner=held.incarnation,
+                    epoch=held.epoch,
+                )
+            return Ownership(partition, Epoch(held.epoch), self._ends(partition))
 
     def _ends(self, partition: int) -> dict[str, Offset]:
         return {
@@ -245,19 +255,21 @@ class MemoryLog(Log):
 
     def steal(self, partition: int) -> None:
         """For tests: let somebody else take the partition, as after this process was frozen for too long."""
-        held = self.store.held.get((self.namespace, partition))
-        epoch = 1 if held is None else held.epoch + 1
-        self.store.held[self.namespace, partition] = _Held(epoch, "stolen")
-        self._announce()
+        with self.store.lock:
+            held = self.store.held.get((self.namespace, partition))
+            epoch = 1 if held is None else held.epoch + 1
+            self.store.held[self.namespace, partition] = _Held(epoch, "stolen")
+            self._announce()
 
     async def release(self, partition: int) -> None:
         """Give the partition up (see the port)."""
         self._check_partition(partition)
         self._usable()
-        held = self.store.held.get((self.namespace, partition))
-        if held is not None and held.incarnation == self.incarnation and not held.released:
-            held.released = True
-            self._announce()
+        with self.store.lock:
+            held = self.store.held.get((self.namespace, partition))
+            if held is not None and held.incarnation == self.incarnation and not held.released:
+                held.released = True
+                self._announce()
 
     def announce(self, about: Mapping[str, Any] | None) -> None:
         """Tell the other handles about this one (see the port)."""
@@ -331,9 +343,13 @@ class MemoryLog(Log):
         self._readable()
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
-        while not self._dirty and not self._closed:
+        while True:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
+                if (
+                    self._dirty or self._closed
+                ):  # looked at last: a change by another thread finds the waiter, or is found
+                    break
                 await self._waiter
             finally:
                 self._waiter = None
@@ -364,10 +380,11 @@ class MemoryLog(Log):
         """Release every partition, let go of the log. Idempotent."""
         if self._closed:
             return
-        for held in self.store.held.values():
-            if held.incarnation == self.incarnation:
-                held.released = True
-        self.crash()
+        with self.store.lock:
+            for held in self.store.held.values():
+                if held.incarnation == self.incarnation:
+                    held.released = True
+            self.crash()
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
@@ -407,9 +424,10 @@ async def open_memory_log(
     check_wanted(partitions)
     url = f"memory:{name}"
     store = _stores.setdefault(name, MemoryStore()) if name else MemoryStore()
-    count = check_partitions(store.namespaces, namespace, partitions, url)
-    if count is None:
-        if readonly:
-            raise LogError(f"there is no namespace {namespace!r} in {url}", namespace=namespace)
-        store.namespaces[namespace] = PARTITIONS_DEFAULT if partitions is None else partitions
+    with store.lock:
+        count = check_partitions(store.namespaces, namespace, partitions, url)
+        if count is None:
+            if readonly:
+                raise LogError(f"there is no namespace {namespace!r} in {url}", namespace=namespace)
+            store.namespaces[namespace] = PARTITIONS_DEFAULT if partitions is None else partitions
     return MemoryLog(store, url, namespace, readonly=readonly)

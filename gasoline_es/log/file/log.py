@@ -217,10 +217,15 @@ class FileLog(Log):
             elif writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
                 settled = self._commit(writer, written)
             else:
-                # The lock is let go of when the thread is done, even if whoever called does not wait for it.
-                future = self._in_thread(writer, written)
-                hopped = True
-                settled = await asyncio.shield(future)
+                try:
+                    # The lock is let go of when the thread is done, even if whoever called does not wait for it.
+                    future = self._in_thread(writer, written)
+                except RuntimeError:
+                    # The interpreter is ending and starts nothing in threads any more; whoever is left may still append.
+                    settled = self._commit(writer, written)
+                else:
+                    hopped = True
+                    settled = await asyncio.shield(future)
         finally:
             if not hopped:
                 self._mutex.release()
