@@ -151,7 +151,6 @@ class Branch:
         if entry is None:
             self._record(ev.SleepStarted(location, step.version, _deadline(step, now_us), listen=True))
         sleep = self._sleep(location)
-        self.clock_us, self.seq = sleep.time_us, sleep.seq
         return WaitListen(location, step, asker, sleep.deadline_us, self._taken_at(step, sleep, joined=joined))
 
     def _placed(self, step: Step, kind: str, name: str | None, *, joined: bool) -> Location:

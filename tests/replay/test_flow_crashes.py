@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -440,7 +440,19 @@ def test_any_flow_gives_the_same_history_and_result_through_crashes_and_eviction
     assert_same(Outside(program, iter(crashes), iter(evictions)), lived(program))
 
 
+TIMED_BESIDE_A_BRANCH = Program(
+    (
+        Act(1, "charge", 0, 1),
+        Join(1, (Listen(1, ("cancelled",), None, 1), Closure(1, (Nothing(1),), lets_fail=False))),
+    ),
+    (),
+    (0,),
+)
+"""A replay that comes to a listen which has timed out since must not tell the branch beside it of a later time."""
+
+
 @given(programs)
+@example(TIMED_BESIDE_A_BRANCH)
 def test_any_flow_gives_the_same_when_it_crashes_around_every_append(program: Program) -> None:
     undisturbed = lived(program)
     appends = len(undisturbed.facts) + 1
