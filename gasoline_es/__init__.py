@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         WorkflowNotFound,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
+    from gasoline_es.messages import Message, Received
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
+    from gasoline_es.subscribing import Subscription
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -44,14 +46,17 @@ __all__ = [
     "Failed",
     "Gasoline",
     "GasolineError",
+    "Message",
     "NotRetryable",
     "Ok",
     "Prune",
+    "Received",
     "RerunInfo",
     "Signal",
     "SignalTo",
     "Step",
     "SubWorkflow",
+    "Subscription",
     "Workflow",
     "WorkflowCancelled",
     "WorkflowContext",
@@ -74,14 +79,17 @@ _MODULES = {
     "Failed": "outcomes",
     "Gasoline": "engine",
     "GasolineError": "errors",
+    "Message": "messages",
     "NotRetryable": "errors",
     "Ok": "outcomes",
     "Prune": "definitions",
+    "Received": "messages",
     "RerunInfo": "core.starting_over",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
+    "Subscription": "subscribing",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
     "WorkflowContext": "context",

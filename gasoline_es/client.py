@@ -6,7 +6,7 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, Final, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Wake
@@ -25,6 +25,7 @@ from gasoline_es.core.ids import (
     workflow_id_from_key,
 )
 from gasoline_es.core.location import format_location, read_location
+from gasoline_es.core.packets import Packet
 from gasoline_es.core.repeats import difference_of_inputs
 from gasoline_es.core.starting_over import RerunInfo, plan
 from gasoline_es.core.state import Status, Summary, WorkflowState
@@ -42,16 +43,21 @@ from gasoline_es.errors import (
 )
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.messages import Message, Received, check_message, check_message_kind, message_codec
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
 from gasoline_es.signals import Signal, signal_codec
+from gasoline_es.subscribing import Subscription, received
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
+M = TypeVar("M", bound=Message)
 AnyWorkflow = Workflow[Any, Any]
 
+BUFFER: Final = 1_000
+"""So many messages wait for a subscriber, unless it says otherwise."""
 _STATUSES: tuple[str, ...] = get_args(Status)
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -96,8 +102,7 @@ class Client:
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
         payload = workflow.input_codec.encode(input, workflow.parameter)
         _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
-        if ray_id is not None and not is_workflow_id(ray_id):
-            raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
+        _check_ray_id(ray_id)
         workflow_id = self._new_id(workflow.name, canonical_tags, unique, key)
         command = Dispatch(workflow_id, workflow.name, payload, canonical_tags, unique, key, None, ray_id or "")
         self._undecided[workflow_id] = (workflow.name, canonical_tags)
@@ -235,6 +240,61 @@ class Client:
             check_caller_id("signal id", caller_id)
         signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
         return SendSignal(to, signal_id, kind.__signal_name__, body, caller_id is not None)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def message(
+        self, message: Message, *, topic: Tags | None = None, wait: bool = False, ray_id: str | None = None
+    ) -> None:
+        """Send a message to whoever subscribes to its kind and to a part of its topic; nobody need be there.
+
+        It goes out with the next append, and one that fails loses it. ``wait``: return once it is durable and published. It
+        is never sent twice by one call. ``ray_id``: of the chain it belongs to; its request's own id unless given.
+
+        Raises: DefinitionError, NotSerializable, InvalidTags, RecordTooLarge, ValueError: nothing is sent. LogError: it is
+            not sent; with ``wait`` also for an append that failed, of which it may have been part.
+        """
+        self._writable("message")
+        kind = type(check_message(message, "gasoline.message"))
+        name = kind.__message_name__
+        tags = check_tags(topic, f"the topic of message {name!r}")
+        body = message_codec(kind).encode(message, name)
+        _check_size(f"message {name!r}", body, canonical(tags).encode())
+        _check_ray_id(ray_id)
+        now_us = self._node.clock.now_us()
+        request_id = new_workflow_id(now_us, self._node.entropy(8))
+        packet = Packet(name, tags, body, ray_id or request_id, request_id, now_us)
+        await self._node.messages.outgoing.send(packet, wait=wait)
+
+    def subscribe(self, kind: type[M], *, topic: Tags | None = None, buffer: int = BUFFER) -> Subscription[M]:
+        """Give the messages of a kind whose topics contain these tags, as they come: see :class:`Subscription`.
+
+        ``buffer``: so many wait in memory for who iterates, before the oldest are dropped.
+
+        Raises: DefinitionError: that is no kind. InvalidTags. ValueError: ``buffer`` is no whole number of at least 1.
+        """
+        self._outside("subscribe")
+        check_message_kind(kind, "gasoline.subscribe")
+        if type(buffer) is not int or buffer < 1:
+            raise ValueError(f"buffer is {buffer!r}; write a whole number of messages, at least 1")
+        tags = check_tags(topic, f"the topic of {kind.__message_name__!r}")
+        return Subscription(self._node.messages, kind, tags, buffer)
+
+    async def tail(self, kind: type[M], *, topic: Tags | None = None) -> Received[M] | None:
+        """Give the newest message of a kind whose topic contains these tags, for ``tail_ttl`` of the kind after it was made.
+
+        None: there is none. What this client sent before is seen. Reads the log backwards from its end, to that message or as
+        far as the time goes.
+
+        Raises: DefinitionError: that is no kind. InvalidTags. LogError. What decoding raises if the message does not read as
+            the kind.
+        """
+        self._outside("tail")
+        self._node.check()
+        name = check_message_kind(kind, "gasoline.tail").__message_name__
+        tags = check_tags(topic, f"the topic of {name!r}")
+        packet = await self._node.messages.newest(name, tags, kind.__tail_ttl_us__)
+        return None if packet is None else received(kind, packet)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -534,6 +594,11 @@ def _raised(reply: Reply) -> Reply:
     if reply.error is not None:
         raise reply.error
     return reply
+
+
+def _check_ray_id(ray_id: str | None) -> None:
+    if ray_id is not None and not is_workflow_id(ray_id):
+        raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
 
 
 def _since_us(since: datetime) -> int:

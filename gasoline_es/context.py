@@ -51,8 +51,6 @@ _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output"
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
 
-_IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -258,10 +256,9 @@ class WorkflowContext(Sending):
     if not TYPE_CHECKING:
         # Not in a `__getattr__`, with which every look-up on a context takes twice as long.
         state = _Elsewhere("only activities read and change the state; return from the activity what the body needs")
-        message = _Elsewhere(_IN_AN_ACTIVITY)
 
         def __dir__(self) -> list[str]:
-            return [name for name in super().__dir__() if name not in ("state", "message")]
+            return [name for name in super().__dir__() if name != "state"]
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"

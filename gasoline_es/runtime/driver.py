@@ -146,6 +146,8 @@ class Driver:
 
         def record(data: ev.EventData) -> None:
             partition.record(live, data, hurry=False)  # whatever the turn comes to: it rides with that
+            if type(data) is ev.MessageSent:
+                partition.publish(live, data)
 
         run = live.run = Run(live.state, record, self.registry.plan_of)
         dispatched = live.state.dispatched

@@ -27,6 +27,7 @@ from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.topics import Topics
 
@@ -72,6 +73,8 @@ class Node:
         self._watchers: dict[str, set[Watch]] = {}
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
+        self.on_change(self.messages.heard)
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
@@ -408,6 +411,9 @@ class Node:
         else:
             old.drop_run()
 
+    def published(self) -> None:
+        self.messages.heard()
+
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
@@ -452,6 +458,7 @@ class Node:
         for partition in list(self.partitions.values()):
             self._forget(partition, error)
         self._outbox.fail(error)
+        self.messages.fail(error)
         self._wake_watchers()
         self.failed.set()
 
@@ -490,6 +497,7 @@ class Node:
             self._forget(partition, closed)
         await self._appender.close()
         self._outbox.fail(closed)
+        self.messages.fail(closed)
         self._wake_watchers()
         if self.driver is not None:
             self.driver.close()

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gasoline_es import ActivityContext, Gasoline, WorkflowContext, WorkflowNotFound, activity, workflow
-from gasoline_es.testing import Simulation
+from gasoline_es import ActivityContext, Gasoline, Message, WorkflowContext, WorkflowNotFound, activity, workflow
+from gasoline_es.errors import DefinitionError
+from gasoline_es.testing import Simulation, crash_everywhere
 from tests.testing.shop import (
     MONTH,
     WEEK,
@@ -254,3 +255,50 @@ def test_the_clock_starts_where_it_is_told_to() -> None:
         assert sim.now == start
         sim.dispatch(fulfil, Order(number=1)).output()
         assert sim.now == start + WEEK
+
+
+class Step(Message):
+    number: int
+
+
+@workflow
+async def steps(ctx: WorkflowContext, count: int) -> None:
+    for number in range(count):
+        await ctx.message(Step(number=number), topic={"even": number % 2 == 0})
+        await ctx.sleep(60)
+
+
+def test_messages_that_bodies_sent_can_be_looked_at() -> None:
+    with Simulation([steps]) as sim:
+        handle = sim.dispatch(steps, 3)
+        assert [sent.message for sent in sim.messages(Step)] == [Step(number=0)]
+        sim.crash()
+        handle.output()
+        sent = sim.messages(Step)
+        assert [one.message.number for one in sent] == [0, 1, 2], "once, whatever crashes"
+        assert [one.time - sent[0].time for one in sent] == [timedelta(minutes=n) for n in range(3)]
+        assert {one.ray_id for one in sent} == {handle.id}
+        assert [one.message.number for one in sim.messages(Step, topic={"even": True})] == [0, 2]
+        sim.run(sim.gasoline.message(Step(number=9), topic={"even": False}))
+        assert [one.message.number for one in sim.messages(Step, topic={"even": False})] == [1, 9]
+        with pytest.raises(DefinitionError, match="not a kind of message"):
+            sim.messages(int)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+
+
+def test_crashes_everywhere_send_each_message_of_a_body_once() -> None:
+    def scenario(sim: Simulation) -> list[int]:
+        sim.dispatch(steps, 3).output()
+        return [sent.message.number for sent in sim.messages(Step)]
+
+    assert crash_everywhere(scenario, [steps]) == [0, 1, 2]
+
+
+def test_subscriber_in_a_simulation_is_given_messages_as_time_passes() -> None:
+    async def first_two(gasoline: Gasoline) -> list[int]:
+        async with gasoline.subscribe(Step) as sent:
+            await gasoline.dispatch(steps, 3)
+            return [(await anext(sent)).message.number for _ in range(2)]
+
+    with Simulation([steps]) as sim:
+        assert sim.run(first_two(sim.gasoline)) == [0, 1]
+        assert sim.elapsed == timedelta(minutes=1)

@@ -16,6 +16,7 @@ from gasoline_es import (
     Backoff,
     Break,
     Failed,
+    Message,
     NotRetryable,
     Ok,
     Prune,
@@ -62,6 +63,13 @@ class Freed(Signal): ...
 
 
 class Moved(Signal): ...
+
+
+class Progress(Message, tail_ttl=timedelta(minutes=5)):
+    done: int
+
+
+class Left(Message, name="player_left", tail_ttl=90): ...
 
 
 class Lost(Signal): ...
@@ -131,6 +139,8 @@ def signals() -> None:
     assert_type(Paid(amount=9).amount, int)
     assert_type(Held(name="tea").name, str)
     assert_type(Held.__signal_name__, str)
+    assert_type(Progress(done=1).done, int)
+    assert_type(Left.__message_name__, str)
 
 
 # --- inside a workflow ------------------------------------------------------------------------------------------------
@@ -253,6 +263,13 @@ async def branches(ctx: WorkflowContext, order: Order, rush: RushOrder) -> None:
     assert_type(await ctx.run(fulfil, rush), Receipt)
     assert_type(await ctx.run(tick, None), None)
     assert_type(await ctx.v(2).closure(body), Receipt)
+
+
+async def messages(ctx: WorkflowContext) -> None:
+    assert_type(await ctx.message(Progress(done=1), topic={"order": 42, "new": True}), None)
+    assert_type(await ctx.v(2).message(Left()), None)
+    assert_type(await ctx.join(ctx.message(Left()), ctx.check_version(1)), tuple[None, int])
+    await ctx.removed("message", "left")
 
 
 async def joins(ctx: WorkflowContext, order: Order) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import assert_type
 
-from gasoline_es import Gasoline, RerunInfo, SignalTo, WorkflowHandle, WorkflowInfo
-from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
+from gasoline_es import Gasoline, Received, RerunInfo, SignalTo, Subscription, WorkflowHandle, WorkflowInfo
+from tests.typing.inside import Left, Order, Paid, Progress, Receipt, fulfil, tick
 
 
 async def dispatches(gasoline: Gasoline, order: Order) -> None:
@@ -47,6 +48,23 @@ async def signals(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)
     assert_type(await gasoline.signal_many([SignalTo(Paid(amount=9), workflow_id)]), list[str])
     assert_type(await gasoline.handle(workflow_id, fulfil).signal(Paid(amount=9)), str)
+
+
+async def messages(gasoline: Gasoline) -> None:
+    assert_type(await gasoline.message(Progress(done=1)), None)
+    assert_type(await gasoline.message(Left(), topic={"map": "forest", "level": 2}, wait=True), None)
+    assert_type(await gasoline.tail(Progress, topic={"map": "forest"}), Received[Progress] | None)
+    subscription = gasoline.subscribe(Progress, topic={"order": 42}, buffer=10)
+    assert_type(subscription, Subscription[Progress])
+    async with gasoline.subscribe(Progress) as entered:
+        assert_type(entered, Subscription[Progress])
+        async for received in entered:
+            assert_type(received, Received[Progress])
+            assert_type(received.message.done, int)
+            assert_type(received.topic, Mapping[str, str])
+            assert_type(received.time, datetime)
+            assert_type((received.ray_id, received.request_id), tuple[str, str])
+    assert_type(subscription.lost, int)
 
 
 async def opens(order: Order) -> None:
