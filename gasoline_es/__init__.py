@@ -23,12 +23,15 @@ if TYPE_CHECKING:
         Cancelled,
         GasolineError,
         NotRetryable,
+        OperationTimedOut,
         WorkflowCancelled,
         WorkflowFailed,
         WorkflowNotFound,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
     from gasoline_es.messages import Message, Received
+    from gasoline_es.operating import OperationContext
+    from gasoline_es.operations import Operation, operation
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
@@ -49,6 +52,9 @@ __all__ = [
     "Message",
     "NotRetryable",
     "Ok",
+    "Operation",
+    "OperationContext",
+    "OperationTimedOut",
     "Prune",
     "Received",
     "RerunInfo",
@@ -65,6 +71,7 @@ __all__ = [
     "WorkflowInfo",
     "WorkflowNotFound",
     "activity",
+    "operation",
     "workflow",
 ]
 
@@ -82,6 +89,9 @@ _MODULES = {
     "Message": "messages",
     "NotRetryable": "errors",
     "Ok": "outcomes",
+    "Operation": "operations",
+    "OperationContext": "operating",
+    "OperationTimedOut": "errors",
     "Prune": "definitions",
     "Received": "messages",
     "RerunInfo": "core.starting_over",
@@ -98,6 +108,7 @@ _MODULES = {
     "WorkflowInfo": "handles",
     "WorkflowNotFound": "errors",
     "activity": "definitions",
+    "operation": "operations",
     "workflow": "definitions",
 }
 """Where each public name lives; a test holds it equal to ``__all__`` and to the imports above."""

@@ -44,6 +44,8 @@ from gasoline_es.errors import (
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.messages import Message, Received, check_message, check_message_kind, message_codec
+from gasoline_es.operating import OperationContext, at_work, check_operation
+from gasoline_es.operations import Operation
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
@@ -295,6 +297,34 @@ class Client:
         tags = check_tags(topic, f"the topic of {name!r}")
         packet = await self._node.messages.newest(name, tags, kind.__tail_ttl_us__)
         return None if packet is None else received(kind, packet)
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    async def operation(self, operation: Operation[I, O], input: I, *, ray_id: str | None = None) -> O:
+        """Call an operation in this process, under its timeout. Nothing of it is recorded, or tried again.
+
+        It gets a copy of ``input``, and gives a copy of its output, as they come back from JSON. ``ray_id``: of the chain it
+        belongs to; within an activity or operation that one's, else a new one.
+
+        Raises: DefinitionError: it is no operation. NotSerializable: the input or output is not what it declares.
+            OperationTimedOut. What the operation raises, as it is.
+        """
+        self._outside("operation")
+        self._node.check()
+        check_operation(operation, "gasoline.operation")
+        _check_ray_id(ray_id)
+        caller = at_work.get()
+        context = OperationContext(
+            name=operation.name,
+            ray_id=ray_id or (caller.ray_id if caller is not None else self._new_ray_id()),
+            workflow_id=None if caller is None else caller.workflow_id,
+            workflow_name=None if caller is None else caller.workflow_name,
+            _operations=self._node.operations,
+        )
+        return await self._node.operations.run(operation, input, context)
+
+    def _new_ray_id(self) -> str:
+        return new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
 
     # --- asking -------------------------------------------------------------------------------------------------------
 

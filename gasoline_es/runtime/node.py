@@ -22,6 +22,7 @@ from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
+from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
@@ -75,6 +76,7 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
         self.on_change(self.messages.heard)
+        self.operations = Operations()
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
@@ -501,6 +503,7 @@ class Node:
         self._wake_watchers()
         if self.driver is not None:
             self.driver.close()
+        self.operations.close()
         if self._leaving is not None:
             await self._leaving
         await self.log.close()

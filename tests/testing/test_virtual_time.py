@@ -8,7 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gasoline_es import ActivityContext, Gasoline, Message, WorkflowContext, WorkflowNotFound, activity, workflow
+from gasoline_es import (
+    ActivityContext,
+    Gasoline,
+    GasolineError,
+    Message,
+    OperationContext,
+    OperationTimedOut,
+    WorkflowContext,
+    WorkflowNotFound,
+    activity,
+    operation,
+    workflow,
+)
 from gasoline_es.errors import DefinitionError
 from gasoline_es.testing import Simulation, crash_everywhere
 from tests.testing.shop import (
@@ -302,3 +314,45 @@ def test_subscriber_in_a_simulation_is_given_messages_as_time_passes() -> None:
     with Simulation([steps]) as sim:
         assert sim.run(first_two(sim.gasoline)) == [0, 1]
         assert sim.elapsed == timedelta(minutes=1)
+
+
+@operation(timeout=60)
+async def slow_lookup(ctx: OperationContext, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return f"found for {ctx.workflow_name}"
+
+
+@operation(timeout=60)
+def lookup_in_a_thread(ctx: OperationContext, seconds: float) -> str:
+    time.sleep(seconds)
+    return f"found for {ctx.workflow_name}"
+
+
+@activity(max_attempts=1, timeout=600)
+async def look_up(ctx: ActivityContext, seconds: float) -> list[str]:
+    try:
+        slowly = await ctx.operation(slow_lookup, seconds)
+    except OperationTimedOut as error:
+        slowly = f"{error.operation} took longer than {error.timeout:g} s"
+    return [slowly, await ctx.operation(lookup_in_a_thread, 0.01)]
+
+
+@workflow
+async def search(ctx: WorkflowContext, seconds: float) -> list[str]:
+    return await ctx.activity(look_up, seconds)
+
+
+@pytest.mark.parametrize(
+    ("takes", "passes", "first"), [(50.0, 50, "found for search"), (70.0, 60, "slow_lookup took longer than 60 s")]
+)
+def test_operations_take_virtual_time_and_their_threads_hold_the_clock(takes: float, passes: int, first: str) -> None:
+    with Simulation([search]) as sim:
+        assert sim.dispatch(search, takes).output() == [first, "found for search"]
+        assert sim.elapsed == timedelta(seconds=passes)
+        assert sim.run(sim.gasoline.operation(lookup_in_a_thread, 0.01)) == "found for None"
+
+
+def test_operation_that_works_for_too_long_in_a_thread_is_named() -> None:
+    named = pytest.raises(GasolineError, match="in operation lookup_in_a_thread, in a thread")
+    with Simulation([search], patience=0.05) as sim, named:
+        sim.run(sim.gasoline.operation(lookup_in_a_thread, 1.0))

@@ -19,16 +19,20 @@ from gasoline_es import (
     Message,
     NotRetryable,
     Ok,
+    Operation,
+    OperationContext,
     Prune,
     Signal,
     Step,
     Workflow,
     WorkflowContext,
     activity,
+    operation,
     workflow,
 )
 from gasoline_es.definitions import AsyncActivity, ThreadActivity
 from gasoline_es.events import ErrorInfo
+from gasoline_es.operations import AsyncOperation, ThreadOperation
 
 
 class Order(BaseModel):
@@ -133,6 +137,40 @@ other: Activity[Order, list[str]] = pack
 assert_type(charge.fn, Callable[[ActivityContext, Order], Coroutine[Any, Any, Receipt]])
 assert_type(pack.fn, Callable[[ActivityContext, Order], list[str]])
 assert_type(fulfil.fn, Callable[[WorkflowContext, Order], Coroutine[Any, Any, Receipt]])
+
+
+@operation
+async def lookup(ctx: OperationContext, order: Order) -> Receipt:
+    assert_type(ctx.workflow_id, str | None)
+    assert_type((ctx.name, ctx.ray_id), tuple[str, str])
+    assert_type(ctx.cancelled, bool)
+    assert_type(await ctx.operation(count, order), int)
+    return Receipt(number=1)
+
+
+@operation(timeout=timedelta(seconds=5))
+def count(ctx: OperationContext, order: Order) -> int:
+    return 1
+
+
+@operation("looks", timeout=1)
+async def look(ctx: OperationContext, order: None) -> list[Order]:
+    return []
+
+
+assert_type(lookup, AsyncOperation[Order, Receipt])
+assert_type(count, ThreadOperation[Order, int])
+assert_type(look, AsyncOperation[None, list[Order]])
+_operation: Operation[Order, Receipt] = lookup
+_operation_of_more: Operation[Order, object] = lookup
+assert_type(lookup.fn, Callable[[OperationContext, Order], Coroutine[Any, Any, Receipt]])
+assert_type(count.fn, Callable[[OperationContext, Order], int])
+
+
+async def operations(ctx: ActivityContext, order: Order) -> None:
+    assert_type(await ctx.operation(lookup, order), Receipt)
+    assert_type(await ctx.operation(count, order), int)
+    assert_type(await ctx.operation(look, None), list[Order])
 
 
 def signals() -> None:

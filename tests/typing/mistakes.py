@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gasoline_es import ActivityContext, Break, Gasoline, Signal, WorkflowContext, activity, workflow
-from tests.typing.inside import Cancelled, Order, Paid, Progress, Receipt, charge, fulfil, pack
+from tests.typing.inside import Cancelled, Order, Paid, Progress, Receipt, charge, fulfil, lookup, pack
 
 
 async def body(ctx: WorkflowContext) -> int:
@@ -79,6 +79,16 @@ async def no_message(ctx: WorkflowContext) -> None:
     await ctx.message(Paid(amount=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     ctx.message(Progress(done=1))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
     await ctx.message(Progress(done=1), topic={"map": None})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
+
+
+async def no_operation(ctx: WorkflowContext, inner: ActivityContext, gasoline: Gasoline, order: Order) -> None:
+    await ctx.operation(lookup, order)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    await ctx.activity(lookup, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await inner.operation(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await inner.operation(lookup, 1)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    inner.operation(lookup, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    await gasoline.operation(lookup, 1)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    lookup(inner, order)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
 
 
 async def both_times(ctx: WorkflowContext, when: datetime) -> None:

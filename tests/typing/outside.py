@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import assert_type
 
 from gasoline_es import Gasoline, Received, RerunInfo, SignalTo, Subscription, WorkflowHandle, WorkflowInfo
-from tests.typing.inside import Left, Order, Paid, Progress, Receipt, fulfil, tick
+from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
 async def dispatches(gasoline: Gasoline, order: Order) -> None:
@@ -65,6 +65,11 @@ async def messages(gasoline: Gasoline) -> None:
             assert_type(received.time, datetime)
             assert_type((received.ray_id, received.request_id), tuple[str, str])
     assert_type(subscription.lost, int)
+
+
+async def operations(gasoline: Gasoline, order: Order) -> None:
+    assert_type(await gasoline.operation(lookup, order), Receipt)
+    assert_type(await gasoline.operation(count, order, ray_id="0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"), int)
 
 
 async def opens(order: Order) -> None:
