@@ -200,14 +200,12 @@ class Messages:
     def subscribe(self, name: str, topic: Mapping[str, str], room: int) -> Feed:
         """Let a new feed have every message of this name that is published from now on. Raises: LogError."""
         index = self._topics.message_partition(name, self._log.partition_count)
-        feeds = self._feeds.get(index)
-        if feeds is None:
+        while self._hand_out(index):  # what came before is for those that were there before
+            pass
+        if index not in self._feeds:
             tail = self._log.tail(self._topics.messages, index)
             tail.skip()
             self._tails[index], self._feeds[index] = tail, WeakSet()
-        else:
-            while self._hand_out(index):  # what came before is for those that were there before
-                pass
         feed = Feed(name, topic, room)
         self._feeds[index].add(feed)
         if not self._follows:
@@ -218,8 +216,10 @@ class Messages:
     def unsubscribe(self, feed: Feed) -> None:
         """End a feed. Again: nothing."""
         feed.end()
-        for feeds in self._feeds.values():
+        for index, feeds in list(self._feeds.items()):
             feeds.discard(feed)
+            if not feeds:
+                del self._feeds[index], self._tails[index]
 
     def heard(self) -> None:
         """Something may have been published."""
@@ -242,7 +242,7 @@ class Messages:
                 await asyncio.sleep(0)
 
     def _hand_out(self, index: int) -> bool:
-        """Give a partition's new messages to its feeds; whether there may be more."""
+        """Give a partition's new messages to its feeds; whether there may be more. Without feeds it is followed no more."""
         feeds = list(self._feeds.get(index, ()))
         if not feeds:
             self._feeds.pop(index, None)

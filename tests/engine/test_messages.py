@@ -356,6 +356,18 @@ async def test_iterating_without_a_block_subscribes_and_is_forgotten_with_the_it
     assert not process.node.messages._tails
 
 
+async def test_subscriber_after_one_that_was_forgotten_gets_what_comes_after(world: World) -> None:
+    process = await world.process()
+    forgotten = process.gasoline.subscribe(Moved)
+    aiter(forgotten)
+    await process.gasoline.message(Moved(x=1), wait=True)
+    del forgotten
+    async with process.gasoline.subscribe(Moved) as moves:
+        await process.gasoline.message(Moved(x=2))
+        assert xs(await take(moves, 1)) == [2]
+    assert not process.node.messages._tails, "whoever leaves is not followed for"
+
+
 async def test_slow_subscriber_loses_the_oldest_and_is_told_how_many(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
