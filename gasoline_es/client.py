@@ -44,7 +44,7 @@ from gasoline_es.errors import (
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.messages import Message, Received, check_message, check_message_kind, message_codec
-from gasoline_es.operating import OperationContext, at_work, check_operation
+from gasoline_es.operating import OperationContext, at_work, check_operation, refuse_at_work
 from gasoline_es.operations import Operation
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
@@ -85,18 +85,22 @@ class Client:
         unique: bool = False,
         key: str | None = None,
         ray_id: str | None = None,
+        from_activity: bool = False,
     ) -> WorkflowHandle[O]:
         """Start a workflow; it is durable on return.
 
         ``unique``: if an incomplete workflow of this name has all these tags, its handle is returned instead.
         ``key``: the caller's own name for this one workflow: the same key with the same input gives the same workflow,
         complete or not, so a call can be repeated safely. The recorded input is compared as today's code reads it: one of
-        before a field with a default was added is the same as one that has the default there.
+        before a field with a default was added is the same as one that has the default there. ``from_activity``: an activity or
+        operation of a workflow does it on purpose; otherwise it is refused there, as the body's ``ctx.dispatch`` counts once.
 
         Raises: NotSerializable, InvalidTags, RecordTooLarge, ValueError (an unusable key): nothing is recorded.
-            KeyReused: the key belongs to another input. NoOwner, LogError: see there.
+            DefinitionError: it is no workflow, or called in an activity. KeyReused: the key belongs to another input. NoOwner,
+            LogError: see there.
         """
         self._writable("dispatch")
+        refuse_at_work("dispatch", "a `key=`", from_activity=from_activity)
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
             raise DefinitionError(f"dispatch takes a workflow made by @workflow, not {workflow!r}")
         if unique and key is not None:
@@ -157,7 +161,7 @@ class Client:
     # --- signals ------------------------------------------------------------------------------------------------------
 
     @overload
-    async def signal(self, signal: Signal, *, to: str, id: str | None = None) -> str: ...
+    async def signal(self, signal: Signal, *, to: str, id: str | None = None, from_activity: bool = False) -> str: ...
     @overload
     async def signal(
         self,
@@ -167,6 +171,7 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: Literal[False] = False,
+        from_activity: bool = False,
     ) -> str: ...
     @overload
     async def signal(
@@ -177,6 +182,7 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: bool,
+        from_activity: bool = False,
     ) -> str | None: ...
     async def signal(
         self,
@@ -187,15 +193,19 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: bool = False,
+        from_activity: bool = False,
     ) -> str | None:
         """Send a signal to a workflow by id (``to=``), or to the oldest incomplete one of a name with these tags.
 
         Returns the signal's id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
 
         Raises: ValueError: both ways of addressing were used, or none. WorkflowNotFound: none such; with
-            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent.
+            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent. DefinitionError:
+            it is no signal; or an activity or operation of a workflow sends it without saying ``from_activity=True``, as
+            the body's ``ctx.signal`` counts once.
         """
         self._writable("signal")
+        refuse_at_work("signal", "an `id=`", from_activity=from_activity)
         if (to is None) == (workflow is None) or (to is not None and tags is not None):
             raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
         if to is not None:
@@ -221,12 +231,13 @@ class Client:
             return None
         raise WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
 
-    async def signal_many(self, signals: Iterable[SignalTo]) -> builtins.list[str]:
+    async def signal_many(self, signals: Iterable[SignalTo], *, from_activity: bool = False) -> builtins.list[str]:
         """Send many signals, in order, in one append; returns their ids once all are durable.
 
         All are checked before any is sent. Raises: like ``signal``, for the first that fails; the others are sent.
         """
         self._writable("signal_many")
+        refuse_at_work("signal", "an `id=` for each", from_activity=from_activity)
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
         replies = await self._calls.decide_many(commands)
         return [_raised(reply).id for reply in replies]

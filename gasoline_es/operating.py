@@ -177,6 +177,25 @@ async def _called(operations: Operations | None, operation: Operation[I, O], inp
         alone.close()
 
 
+def refuse_at_work(verb: str, repeats: str, *, from_activity: bool) -> None:
+    """Refuse what a workflow's body has a step for, where an activity or operation of a workflow does it (semantics.md §5).
+
+    ``verb``: "dispatch" or "signal", as both the client and the body call it; ``repeats``: the argument by which a repeat is
+    known. ``from_activity``: the caller has said that it is meant. Raises: DefinitionError with both ways.
+    """
+    work = at_work.get()
+    if work is None or work.workflow_id is None or from_activity:
+        return
+    kind = "operation" if isinstance(work, OperationContext) else "activity"
+    raise DefinitionError(
+        f"{kind} {work.name} of workflow {work.workflow_id} calls `{verb}` of a client: its history would not say so, and "
+        f"an attempt that is repeated would do it again. Write `await ctx.{verb}(…)` in the workflow's body, a step that is "
+        f"recorded and counts once. If it is meant here, write `{verb}(…, from_activity=True)`, with {repeats} that is the "
+        f"same for every attempt",
+        workflow_id=work.workflow_id,
+    )
+
+
 def check_operation(given: object, verb: str) -> None:
     """Raises: DefinitionError with the fix: it is no operation."""
     from gasoline_es.operations import Operation  # which names this module's context in its types
