@@ -23,16 +23,21 @@ if TYPE_CHECKING:
         Cancelled,
         GasolineError,
         NotRetryable,
+        OperationTimedOut,
         WorkflowCancelled,
         WorkflowFailed,
         WorkflowNotFound,
         WorkflowSilenced,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
+    from gasoline_es.messages import Message, Received
+    from gasoline_es.operating import OperationContext
+    from gasoline_es.operations import Operation, operation
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.reviving import ReviveInfo
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
+    from gasoline_es.subscribing import Subscription
     from gasoline_es.sync import SyncGasoline, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
@@ -47,15 +52,21 @@ __all__ = [
     "Failed",
     "Gasoline",
     "GasolineError",
+    "Message",
     "NotRetryable",
     "Ok",
+    "Operation",
+    "OperationContext",
+    "OperationTimedOut",
     "Prune",
+    "Received",
     "RerunInfo",
     "ReviveInfo",
     "Signal",
     "SignalTo",
     "Step",
     "SubWorkflow",
+    "Subscription",
     "SyncGasoline",
     "SyncWorkflowHandle",
     "Workflow",
@@ -67,6 +78,7 @@ __all__ = [
     "WorkflowNotFound",
     "WorkflowSilenced",
     "activity",
+    "operation",
     "workflow",
 ]
 
@@ -81,15 +93,21 @@ _MODULES = {
     "Failed": "outcomes",
     "Gasoline": "engine",
     "GasolineError": "errors",
+    "Message": "messages",
     "NotRetryable": "errors",
     "Ok": "outcomes",
+    "Operation": "operations",
+    "OperationContext": "operating",
+    "OperationTimedOut": "errors",
     "Prune": "definitions",
+    "Received": "messages",
     "RerunInfo": "core.starting_over",
     "ReviveInfo": "reviving",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
+    "Subscription": "subscribing",
     "SyncGasoline": "sync",
     "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
@@ -101,6 +119,7 @@ _MODULES = {
     "WorkflowNotFound": "errors",
     "WorkflowSilenced": "errors",
     "activity": "definitions",
+    "operation": "operations",
     "workflow": "definitions",
 }
 """Where each public name lives; a test holds it equal to ``__all__`` and to the imports above."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -15,7 +15,13 @@ from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import Codec, codec_for, encode_any, parse_json
 from gasoline_es.errors import DefinitionError, RecordTooLarge
+from gasoline_es.operating import Operations, call
 
+if TYPE_CHECKING:
+    from gasoline_es.operations import Operation
+
+I = TypeVar("I")  # noqa: E741  # an operation's input, next to O, its output
+O = TypeVar("O")  # noqa: E741
 S = TypeVar("S")
 
 HEARTBEAT_BYTES_MAX = 10_000
@@ -51,6 +57,7 @@ class ActivityContext:
     generation: int = 0
     given_tags: Mapping[str, str] | None = field(default=None, repr=False)
 
+    _operations: Operations | None = field(default=None, repr=False)
     _asked: _Asked | None = field(default=None, init=False, repr=False)
     # A plain flag: set by the event loop, read by the activity's thread, and assignment is atomic.
     _cancelled: bool = field(default=False, init=False, repr=False)
@@ -113,6 +120,17 @@ class ActivityContext:
             )
         self._beat = beat
         self._beat_s = time.monotonic()
+
+    def operation(self, operation: Operation[I, O], input: I, /) -> Coroutine[Any, Any, O]:
+        """Call an operation, to be awaited: under its own timeout, within the attempt's. Nothing of it is recorded.
+
+        It gets a copy of ``input``, and gives a copy of its output, as they come back from JSON. For an ``async def``
+        activity; a plain ``def`` cannot await it.
+
+        Raises at the call: DefinitionError: it is no operation, or this is a thread. Raises from the await: NotSerializable:
+        the input or output is not what the operation declares; OperationTimedOut; what the operation raises, as it is.
+        """
+        return call(self._operations, operation, input, self, "ctx.operation")
 
     def update_tags(self, tags: Tags, /) -> Awaitable[None]:
         """Replace all of the workflow's tags; committed together with the result, and dropped if the attempt fails.

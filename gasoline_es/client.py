@@ -26,6 +26,7 @@ from gasoline_es.core.ids import (
     workflow_id_from_key,
 )
 from gasoline_es.core.location import format_location, read_location
+from gasoline_es.core.packets import Packet
 from gasoline_es.core.repeats import difference_of_inputs
 from gasoline_es.core.starting_over import RerunInfo, plan
 from gasoline_es.core.state import Status, Summary, WorkflowState
@@ -43,17 +44,24 @@ from gasoline_es.errors import (
 )
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.messages import Message, Received, check_message, check_message_kind, message_codec
+from gasoline_es.operating import OperationContext, at_work, check_operation, refuse_at_work
+from gasoline_es.operations import Operation
 from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
 from gasoline_es.signals import Signal, signal_codec
+from gasoline_es.subscribing import Subscription, received
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
+M = TypeVar("M", bound=Message)
 AnyWorkflow = Workflow[Any, Any]
 
+BUFFER: Final = 1_000
+"""So many messages wait for a subscriber, unless it says otherwise."""
 _STATUSES: tuple[str, ...] = get_args(Status)
 UNIQUE_OR_KEY: Final = "give `unique` or `key`, not both: a key already makes the workflow one of a kind"
 _NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -80,18 +88,22 @@ class Client:
         unique: bool = False,
         key: str | None = None,
         ray_id: str | None = None,
+        from_activity: bool = False,
     ) -> WorkflowHandle[O]:
         """Start a workflow; it is durable on return.
 
         ``unique``: if an incomplete workflow of this name has all these tags, its handle is returned instead.
         ``key``: the caller's own name for this one workflow: the same key with the same input gives the same workflow,
         complete or not, so a call can be repeated safely. The recorded input is compared as today's code reads it: one of
-        before a field with a default was added is the same as one that has the default there.
+        before a field with a default was added is the same as one that has the default there. ``from_activity``: an activity or
+        operation of a workflow does it on purpose; otherwise it is refused there, as the body's ``ctx.dispatch`` counts once.
 
         Raises: NotSerializable, InvalidTags, RecordTooLarge, ValueError (an unusable key): nothing is recorded.
-            KeyReused: the key belongs to another input. NoOwner, LogError: see there.
+            DefinitionError: it is no workflow, or called in an activity. KeyReused: the key belongs to another input. NoOwner,
+            LogError: see there.
         """
         self._writable("dispatch")
+        refuse_at_work("dispatch", "a `key=`", from_activity=from_activity)
         if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
             raise DefinitionError(f"dispatch takes a workflow made by @workflow, not {workflow!r}")
         if unique and key is not None:
@@ -99,8 +111,7 @@ class Client:
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
         payload = workflow.input_codec.encode(input, workflow.parameter)
         _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
-        if ray_id is not None and not is_workflow_id(ray_id):
-            raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
+        _check_ray_id(ray_id)
         try:
             reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "")
         except KeyReused as reused:
@@ -170,7 +181,7 @@ class Client:
     # --- signals ------------------------------------------------------------------------------------------------------
 
     @overload
-    async def signal(self, signal: Signal, *, to: str, id: str | None = None) -> str: ...
+    async def signal(self, signal: Signal, *, to: str, id: str | None = None, from_activity: bool = False) -> str: ...
     @overload
     async def signal(
         self,
@@ -180,6 +191,7 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: Literal[False] = False,
+        from_activity: bool = False,
     ) -> str: ...
     @overload
     async def signal(
@@ -190,6 +202,7 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: bool,
+        from_activity: bool = False,
     ) -> str | None: ...
     async def signal(
         self,
@@ -200,15 +213,19 @@ class Client:
         tags: Tags | None = None,
         id: str | None = None,
         graceful_not_found: bool = False,
+        from_activity: bool = False,
     ) -> str | None:
         """Send a signal to a workflow by id (``to=``), or to the oldest incomplete one of a name with these tags.
 
         Returns the signal's id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
 
         Raises: ValueError: both ways of addressing were used, or none. WorkflowNotFound: none such; with
-            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent.
+            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent. DefinitionError:
+            it is no signal; or an activity or operation of a workflow sends it without saying ``from_activity=True``, as
+            the body's ``ctx.signal`` counts once.
         """
         self._writable("signal")
+        refuse_at_work("signal", "an `id=`", from_activity=from_activity)
         if (to is None) == (workflow is None) or (to is not None and tags is not None):
             raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
         if to is not None:
@@ -264,12 +281,13 @@ class Client:
             passed.add(command.workflow_id)
         return None
 
-    async def signal_many(self, signals: Iterable[SignalTo]) -> builtins.list[str]:
+    async def signal_many(self, signals: Iterable[SignalTo], *, from_activity: bool = False) -> builtins.list[str]:
         """Send many signals, in order, in one append; returns their ids once all are durable.
 
         All are checked before any is sent. Raises: like ``signal``, for the first that fails; the others are sent.
         """
         self._writable("signal_many")
+        refuse_at_work("signal", "an `id=` for each", from_activity=from_activity)
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
         replies = await self._calls.decide_many(commands)
         return [_raised(reply).id for reply in replies]
@@ -288,6 +306,89 @@ class Client:
             check_caller_id("signal id", caller_id)
         signal_id = caller_id or new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
         return SendSignal(to, signal_id, name, body, caller_id is not None)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def message(
+        self, message: Message, *, topic: Tags | None = None, wait: bool = False, ray_id: str | None = None
+    ) -> None:
+        """Send a message to whoever subscribes to its kind and to a part of its topic; nobody need be there.
+
+        It goes out with the next append, and one that fails loses it. ``wait``: return once it is durable and published. It
+        is never sent twice by one call. ``ray_id``: of the chain it belongs to; its request's own id unless given.
+
+        Raises: DefinitionError, NotSerializable, InvalidTags, RecordTooLarge, ValueError: nothing is sent. LogError: it is
+            not sent; with ``wait`` also for an append that failed, of which it may have been part.
+        """
+        self._writable("message")
+        kind = type(check_message(message, "gasoline.message"))
+        name = kind.__message_name__
+        tags = check_tags(topic, f"the topic of message {name!r}")
+        body = message_codec(kind).encode(message, name)
+        _check_size(f"message {name!r}", body, canonical(tags).encode())
+        _check_ray_id(ray_id)
+        now_us = self._node.clock.now_us()
+        request_id = new_workflow_id(now_us, self._node.entropy(8))
+        packet = Packet(name, tags, body, ray_id or request_id, request_id, now_us)
+        await self._node.messages.outgoing.send(packet, wait=wait)
+
+    def subscribe(self, kind: type[M], *, topic: Tags | None = None, buffer: int = BUFFER) -> Subscription[M]:
+        """Give the messages of a kind whose topics contain these tags, as they come: see :class:`Subscription`.
+
+        ``buffer``: so many wait in memory for who iterates, before the oldest are dropped.
+
+        Raises: DefinitionError: that is no kind. InvalidTags. ValueError: ``buffer`` is no whole number of at least 1.
+        """
+        self._outside("subscribe")
+        check_message_kind(kind, "gasoline.subscribe")
+        if type(buffer) is not int or buffer < 1:
+            raise ValueError(f"buffer is {buffer!r}; write a whole number of messages, at least 1")
+        tags = check_tags(topic, f"the topic of {kind.__message_name__!r}")
+        return Subscription(self._node.messages, kind, tags, buffer)
+
+    async def tail(self, kind: type[M], *, topic: Tags | None = None) -> Received[M] | None:
+        """Give the newest message of a kind whose topic contains these tags, for ``tail_ttl`` of the kind after it was made.
+
+        None: there is none. What this client sent before is seen. Reads the log backwards from its end, to that message or as
+        far as the time goes.
+
+        Raises: DefinitionError: that is no kind. InvalidTags. LogError. What decoding raises if the message does not read as
+            the kind.
+        """
+        self._outside("tail")
+        self._node.check()
+        name = check_message_kind(kind, "gasoline.tail").__message_name__
+        tags = check_tags(topic, f"the topic of {name!r}")
+        packet = await self._node.messages.newest(name, tags, kind.__tail_ttl_us__)
+        return None if packet is None else received(kind, packet)
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    async def operation(self, operation: Operation[I, O], input: I, *, ray_id: str | None = None) -> O:
+        """Call an operation in this process, under its timeout. Nothing of it is recorded, or tried again.
+
+        It gets a copy of ``input``, and gives a copy of its output, as they come back from JSON. ``ray_id``: of the chain it
+        belongs to; within an activity or operation that one's, else a new one.
+
+        Raises: DefinitionError: it is no operation. NotSerializable: the input or output is not what it declares.
+            OperationTimedOut. What the operation raises, as it is.
+        """
+        self._outside("operation")
+        self._node.check()
+        check_operation(operation, "gasoline.operation")
+        _check_ray_id(ray_id)
+        caller = at_work.get()
+        context = OperationContext(
+            name=operation.name,
+            ray_id=ray_id or (caller.ray_id if caller is not None else self._new_ray_id()),
+            workflow_id=None if caller is None else caller.workflow_id,
+            workflow_name=None if caller is None else caller.workflow_name,
+            _operations=self._node.operations,
+        )
+        return await self._node.operations.run(operation, input, context)
+
+    def _new_ray_id(self) -> str:
+        return new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -624,6 +725,11 @@ def _raised(reply: Reply) -> Reply:
     if reply.error is not None:
         raise reply.error
     return reply
+
+
+def _check_ray_id(ray_id: str | None) -> None:
+    if ray_id is not None and not is_workflow_id(ray_id):
+        raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
 
 
 def _moment_us(name: str, moment: datetime) -> int:

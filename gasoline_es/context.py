@@ -26,6 +26,7 @@ from gasoline_es.core.steps import (
 from gasoline_es.definitions import Activity, I, O, Seconds, Workflow, checked_attempts, checked_timeout
 from gasoline_es.errors import DefinitionError, InvalidVersion, RecordTooLarge
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX
+from gasoline_es.operations import Operation
 from gasoline_es.sending import Sending
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import RunPort, Step
@@ -50,8 +51,6 @@ RemovedKind: TypeAlias = Literal[
 _NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
-
-_IN_AN_ACTIVITY: Final = "let an activity do it with a client, `await ctx.activity(…)`"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -258,10 +257,14 @@ class WorkflowContext(Sending):
     if not TYPE_CHECKING:
         # Not in a `__getattr__`, with which every look-up on a context takes twice as long.
         state = _Elsewhere("only activities read and change the state; return from the activity what the body needs")
-        message = _Elsewhere(_IN_AN_ACTIVITY)
+
+        operation = _Elsewhere(
+            "only activities and services call operations; write an activity that does, and run that: "
+            "`await ctx.activity(…)`"
+        )
 
         def __dir__(self) -> list[str]:
-            return [name for name in super().__dir__() if name not in ("state", "message")]
+            return [name for name in super().__dir__() if name not in ("state", "operation")]
 
     def __repr__(self) -> str:
         return f"<WorkflowContext of {self.name} {self.workflow_id}, version {self._version}>"
@@ -291,6 +294,11 @@ def _no_activity(given: Any, verb: str = "activity") -> DefinitionError:
         return DefinitionError(
             f"ctx.{verb} was given {given.what}; it runs activities only. Move the side effect into a function "
             "decorated with @activity, and give that."
+        )
+    if isinstance(given, Operation):
+        return DefinitionError(
+            f"ctx.{verb} was given {given.what}; it runs activities only. Call it in an activity, "
+            f"`await ctx.operation({given.name}, …)`, and give that."
         )
     if callable(given):
         return DefinitionError(

@@ -138,7 +138,7 @@ class Activity(Definition[I, O]):
         heartbeat_timeout: Seconds | None,
         max_concurrency: int | None,
     ) -> None:
-        _check_function("activity", fn)
+        check_function("activity", fn)
         super().__init__(fn, name, frame)
         self.is_async: bool = inspect.iscoroutinefunction(fn)
         self.max_attempts = checked_attempts(max_attempts, self.what, DefinitionError)
@@ -238,7 +238,7 @@ class Workflow(Definition[I, O]):
         *,
         prune: Prune,
     ) -> None:
-        _check_function("workflow", fn)
+        check_function("workflow", fn)
         super().__init__(fn, name, frame)
         if not inspect.iscoroutinefunction(fn):
             raise DefinitionError(
@@ -391,7 +391,8 @@ def checked_timeout(value: Seconds, what: str, refusal: type[Exception], setting
     return timeout_us
 
 
-def _check_function(kind: str, fn: object) -> None:
+def check_function(kind: str, fn: object) -> None:
+    """Refuse what cannot be a definition's function. Raises: DefinitionError with the fix."""
     if not inspect.isfunction(fn):
         fix = "put @staticmethod above it" if isinstance(fn, staticmethod) else "decorate a function written with `def`"
         raise DefinitionError(

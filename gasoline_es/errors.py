@@ -91,6 +91,12 @@ class ActivityMaxFailuresReached(ActivityFailed):
     """An activity failed ``max_attempts`` times (semantics.md §4)."""
 
 
+class OperationTimedOut(GasolineError):
+    """An operation took longer than its timeout. Fields: ``operation``, ``timeout`` (seconds)."""
+
+    retryable = True
+
+
 class WorkflowFailed(GasolineError):
     """The workflow is dead. Fields: ``workflow_id``, ``workflow``, ``error``."""
 

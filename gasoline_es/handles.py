@@ -80,12 +80,13 @@ class WorkflowHandle(Generic[O]):
         output: O = self._definition.output_codec.decode(raw)
         return output
 
-    async def signal(self, signal: Signal, *, id: str | None = None) -> str:
+    async def signal(self, signal: Signal, *, id: str | None = None, from_activity: bool = False) -> str:
         """Send a signal; returns its id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
 
         Raises: WorkflowNotFound: no such workflow, or it is over. RecordTooLarge, NotSerializable: nothing is sent.
+            DefinitionError: see ``gasoline.signal``, also for ``from_activity``.
         """
-        return await self._client.signal(signal, to=self.id, id=id)
+        return await self._client.signal(signal, to=self.id, id=id, from_activity=from_activity)
 
     async def get(self) -> WorkflowInfo:
         """Return where it stands. Raises: WorkflowNotFound. DefinitionError: the id belongs to another name."""

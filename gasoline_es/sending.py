@@ -1,4 +1,4 @@
-"""The verbs that reach other workflows: ``ctx.signal``, ``ctx.dispatch``, ``ctx.output`` (semantics.md §4, §5)."""
+"""The verbs that reach others: ``ctx.signal``, ``ctx.dispatch``, ``ctx.output``, ``ctx.message`` (semantics.md §4, §5, §9)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from gasoline_es.branching import Branching
 from gasoline_es.core.ids import check_workflow_id
-from gasoline_es.core.steps import DispatchStep, OutputStep, SignalStep
+from gasoline_es.core.steps import DispatchStep, MessageStep, OutputStep, SignalStep
 from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.definitions import I, O, Workflow
 from gasoline_es.errors import DefinitionError, RecordTooLarge
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX
+from gasoline_es.messages import Message, check_message, message_codec
 from gasoline_es.signals import Signal, signal_codec
 from gasoline_es.signatures import frame_at
 from gasoline_es.verbs import Step
@@ -37,7 +38,7 @@ class SubWorkflow(Generic[T]):
 
 
 class Sending(Branching):
-    """``signal``, ``dispatch`` and ``output``."""
+    """``signal``, ``message``, ``dispatch`` and ``output``."""
 
     __slots__ = ()
 
@@ -103,6 +104,26 @@ class Sending(Branching):
                 graceful_not_found,
             )
         )
+
+    def message(self, message: Message, /, *, topic: Tags | None = None) -> Step[None]:
+        """Send a message to whoever subscribes to its name and to a part of its topic, if anybody does.
+
+        It goes out in the very append that records it, which is durable on return: once, whatever dies when, and not again
+        on a replay. Nobody acknowledges it. Many at once: ``ctx.join_all([ctx.message(…), …])`` sends them in one append.
+
+        Raises at the call: NotSerializable; InvalidTags for the topic; RecordTooLarge; DefinitionError, which ends the run,
+        for anything but a message.
+        """
+        try:
+            kind = type(check_message(message, "ctx.message"))
+        except DefinitionError as error:
+            raise self._refused(error) from None
+        name = kind.__message_name__
+        checked = check_tags(topic, f"the topic of message {name!r}")
+        body = message_codec(kind).encode(message, name)
+        _check_size(f"message {name!r}", body, canonical(checked).encode())
+        frame = frame_at(1)
+        return self._made(MessageStep(self._version, "message", frame.f_code, frame.f_lasti, name, checked, body))
 
     def dispatch(
         self, definition: Workflow[I, O], input: I, /, *, tags: Tags | None = None, unique: bool = False

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from gasoline_es.core.ids import check_name, snake_case
-from gasoline_es.core.values import Codec, codec_for
+from gasoline_es.core.values import Codec
 from gasoline_es.errors import DefinitionError
+from gasoline_es.kinds import body_codec, is_parametrized, wire_name
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
@@ -52,19 +52,8 @@ class Signal(BaseModel):
         # Here and not in __init_subclass__: only now pydantic tells Paid[int] (which keeps Paid's name) from a new
         # class.
         super().__pydantic_init_subclass__()
-        if cls.__pydantic_generic_metadata__["origin"] is not None:
-            return
-        name = kwargs.get("name")
-        chosen = snake_case(cls.__name__) if name is None else name
-        try:
-            check_name("signal", chosen)
-        except (ValueError, TypeError, DefinitionError) as error:
-            raise DefinitionError(
-                f"signal {cls.__module__}.{cls.__qualname__}: {error}. Rename the class, or write "
-                f"`class {cls.__name__}(Signal, name='…')` with a name of lower-case letters, digits and "
-                "underscores."
-            ) from error
-        cls.__signal_name__ = chosen
+        if not is_parametrized(cls):
+            cls.__signal_name__ = wire_name(cls, Signal, kwargs.get("name"))
 
 
 def check_signal_kind(kind: object) -> type[Signal]:
@@ -83,11 +72,5 @@ def check_signal_kind(kind: object) -> type[Signal]:
 
 
 def signal_codec(kind: type[Signal]) -> Codec[Any]:
-    """Give the codec of a kind's bodies; made at first use, because its fields may name types that come later."""
-    # Kept on the class itself (and not inherited), so that both go together.
-    codec: Codec[Any] | None = kind.__dict__.get("__signal_codec__")
-    if codec is None:
-        what = f"signal {kind.__signal_name__} ({kind.__module__}.{kind.__qualname__})"
-        codec = codec_for(kind, f"the {what}").named(what)
-        type.__setattr__(kind, "__signal_codec__", codec)
-    return codec
+    """Give the codec of a kind's bodies."""
+    return body_codec(kind, "signal", kind.__signal_name__)

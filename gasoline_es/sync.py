@@ -171,6 +171,12 @@ class SyncGasoline(_Blocking):
                     "share this event loop with every call. It is a program of its own: `async with Gasoline.open(…) as "
                     "gasoline: await gasoline.run_worker([…])`"
                 )
+            if name == "subscribe":
+                raise AttributeError(
+                    "a SyncGasoline has no subscribers: messages come while others do something, so they are for code that is "
+                    "async, `async with Gasoline.open(…) as gasoline, gasoline.subscribe(…) as messages: …`. For the newest "
+                    "message of a topic call `gasoline.tail(…)`"
+                )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __enter__(self) -> Self:
@@ -205,6 +211,9 @@ class SyncGasoline(_Blocking):
     revive = _blocking(Client.revive)
     recover = _blocking(Client.recover)
     rerun = _blocking(Client.rerun)
+    message = _blocking(Client.message)
+    tail = _blocking(Client.tail)
+    operation = _blocking(Client.operation)
     list = _iterating(Client.list, at_once=LISTED_AT_ONCE)  # last: it hides the builtin from here on
 
 

@@ -212,6 +212,8 @@ class _Trial:
         elif self.news:
             at = format_location(getattr(self.news[0], "location", ()))
             found = self.news[0].TYPE
+            if isinstance(self.news[0], ev.MessageSent):
+                verb, found = "message", f"message {self.news[0].name!r}"
         fix = f"If the step was added, write `ctx.v(2).{verb}(…)`"
         finding = _finding(
             "goes_on",

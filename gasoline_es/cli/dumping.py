@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gasoline_es.cli.failures import Failure, Misuse
@@ -16,7 +16,7 @@ from gasoline_es.log.port import Record
 
 OWNERS_TOPICS: Final = ("events", "index", "registry")
 """What a partition's owner writes."""
-ANYONES_TOPICS: Final = ("inbox", "replies")
+ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
 """What anyone writes."""
 
 
@@ -96,8 +96,11 @@ def _partitions(opened: Reading, selection: Selection) -> list[int]:
 def _records(opened: Reading, topic: str, partition: int) -> Iterator[Record]:
     """Yield a topic's records in their own order. A topic that is none of ours may be of either kind."""
     kind = topic.partition(".")[2]
-    if kind not in ANYONES_TOPICS:
-        yield from opened.records(topic, partition)
+    if kind in ANYONES_TOPICS:
+        # Also what an owner wrote there in the partition of its own number, which has an offset that means nothing.
+        yield from (replace(record, offset=None) for record in opened.sent(topic, partition))
+        return
+    yield from opened.records(topic, partition)
     if kind not in OWNERS_TOPICS:
         yield from (record for record in opened.sent(topic, partition) if record.offset is None)
 

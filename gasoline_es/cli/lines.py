@@ -100,6 +100,8 @@ def _answered(located: Sequence[Event], events: Sequence[Event], signals: Signal
             return _placed_only(first, events, signals, full)
         case ev.SignalSent() | ev.WorkflowSpawned() | ev.OutputReceived():
             return _other(first, event, full)
+        case ev.MessageSent():
+            return _message(first, event, full)
         case ev.CheckpointReached():
             return Line(f"checkpoint{_version(first.version)}", _at(event), rest_style=FAINT)
         case ev.RollbackStarted():
@@ -285,6 +287,14 @@ def _other(data: ev.SignalSent | ev.WorkflowSpawned | ev.OutputReceived, event: 
                 line.below.append(_payload("output", data.output, full))
             if data.error is not None:
                 line.below.append(Line("error:", render.error(data.error, full=full), title_style=BAD))
+    return line
+
+
+def _message(data: ev.MessageSent, event: Event, full: bool) -> Line:
+    line = Line(f"message {escape(data.name)}{_version(data.version)}", _at(event), rest_style=FAINT)
+    if data.topic:
+        line.below.append(Line("topic:", render.tags(data.topic, full=full), title_style=FAINT))
+    line.below.append(_payload("body", data.body, full))
     return line
 
 

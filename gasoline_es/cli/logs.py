@@ -70,7 +70,7 @@ def dump(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Only this topic: events, inbox, index, registry, replies, or NAMESPACE.TOPIC.",
+            help="Only this topic: events, inbox, index, messages, registry, replies, or NAMESPACE.TOPIC.",
             show_default=False,
         ),
     ] = None,
@@ -99,8 +99,8 @@ def dump(
       gasoline log dump --workflow 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
 
     \b
-    JSON keys: topic, partition, offset (null in inbox and replies), key, time,
-    headers, value.
+    JSON keys: topic, partition, offset (null in inbox, messages and replies),
+    key, time, headers, value.
     """
     from gasoline_es.cli.dumping import Selection, dump_log
     from gasoline_es.cli.output import Output

@@ -23,6 +23,7 @@ from gasoline_es.core.history import (
     Entry,
     InterruptedEntry,
     LoopEntry,
+    MessageEntry,
     OutputEntry,
     PlacedEntry,
     RollbackEntry,
@@ -44,6 +45,7 @@ from gasoline_es.core.steps import (
     DispatchStep,
     ListenStep,
     LoopStep,
+    MessageStep,
     OutputStep,
     RemovedStep,
     RollbackStep,
@@ -398,6 +400,21 @@ class Branch:
         """Pass a checkpoint. Raises: HistoryDiverged."""
         entry = self._opened(step, "checkpoint", None, lambda at: ev.CheckpointReached(at, step.version))
         assert isinstance(entry, CheckpointEntry)
+        self.clock_us, self.seq = entry.time_us, entry.seq
+
+    def send(self, step: MessageStep) -> MessageEntry:
+        """Place a message; record that it is sent, which sends it. Raises: HistoryDiverged.
+
+        Whoever goes on behind it does so once that is durable, and shows it the event: :meth:`pass_sent`.
+        """
+        entry = self._opened(
+            step, "message", step.name, lambda at: ev.MessageSent(at, step.version, step.name, step.topic, step.body)
+        )
+        assert isinstance(entry, MessageEntry)
+        return entry
+
+    def pass_sent(self, entry: MessageEntry) -> None:
+        """Go on behind a message that was sent."""
         self.clock_us, self.seq = entry.time_us, entry.seq
 
     def open_rollback(self, step: RollbackStep, error: ev.ErrorInfo) -> RollbackEntry:

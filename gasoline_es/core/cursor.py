@@ -12,6 +12,13 @@ _ROLLED_BACK = (
     "it over from its checkpoint, or a step before: `gasoline workflow rerun`"
 )
 
+_NAMED = {
+    "activity": "@activity(name={0!r})",
+    "signal": "class …(Signal, name={0!r})",
+    "message": "class …(Message, name={0!r})",
+}
+"""How the name that the log has for what a step names is kept, by the step's kind; by default a workflow's."""
+
 Placement = tuple[Location, Entry | None]
 """The answer to a comparison: the step's location, and the entry recorded there (None: it is new or an insertion)."""
 
@@ -174,7 +181,7 @@ class Cursor:
         if step.version < entry.version:
             hints.insert(0, "The recorded step was written by newer code: run that")
         elif entry.kind == kind and entry.name is not None:
-            kept = f"@{'workflow' if kind == 'run' else kind}(name={entry.name!r})"
+            kept = _NAMED.get(kind, "@workflow(name={0!r})").format(entry.name)
             hints.insert(0, f"If the {kind} was only renamed, keep its recorded name: `{kept}`")
         hints.append(
             f"if it replaces the recorded one, write two lines, `{_removed(entry.removable, entry.name)}` and then "

@@ -344,6 +344,18 @@ class SignalSent:
 
 
 @fact
+class MessageSent:
+    """A message went out, in the same append, to whoever subscribes to its name and topic (semantics.md §9)."""
+
+    TYPE: ClassVar[str] = "message.sent"
+    location: Location
+    version: int
+    name: str
+    topic: Mapping[str, str]
+    body: bytes
+
+
+@fact
 class WorkflowSpawned:
     """A workflow was dispatched; ``created`` False: a unique dispatch found it there."""
 
@@ -505,6 +517,7 @@ EventData = (
     | CheckpointReached
     | RollbackStarted
     | SignalSent
+    | MessageSent
     | WorkflowSpawned
     | OutputReceived
     | WaiterAdded
@@ -527,6 +540,7 @@ LocatedData = (
     | CheckpointReached
     | RollbackStarted
     | SignalSent
+    | MessageSent
     | WorkflowSpawned
     | OutputReceived
 )

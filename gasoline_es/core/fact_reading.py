@@ -93,6 +93,10 @@ def _read_sent(d: Data) -> ev.EventData:
     return ev.SignalSent(at, d["version"], d["signal_id"], d["name"], to_json(d["body"]), d["target"])
 
 
+def _read_message(d: Data) -> ev.EventData:
+    return ev.MessageSent(parse_location(d["location"]), d["version"], d["name"], d["topic"], to_json(d["body"]))
+
+
 def _read_loop(d: Data) -> ev.EventData:
     output = to_json(d["output"]) if "output" in d else None
     handlers = tuple(
@@ -164,6 +168,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "checkpoint.reached": lambda d: ev.CheckpointReached(parse_location(d["location"]), d["version"]),
     "rollback.started": _read_rollback,
     "signal.sent": _read_sent,
+    "message.sent": _read_message,
     "workflow.spawned": _read_spawned,
     "output.received": _read_output,
     "waiter.added": lambda d: ev.WaiterAdded(

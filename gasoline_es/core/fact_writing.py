@@ -195,6 +195,16 @@ def _sent(e: ev.SignalSent) -> dict[str, Any]:
     }
 
 
+def _message(e: ev.MessageSent) -> dict[str, Any]:
+    return {
+        "location": format_location(e.location),
+        "version": e.version,
+        "name": e.name,
+        "topic": dict(e.topic),
+        "body": _raw(e.body),
+    }
+
+
 def _spawned(e: ev.WorkflowSpawned) -> dict[str, Any]:
     return {
         "location": format_location(e.location),
@@ -281,6 +291,7 @@ DATA_OF: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     ev.CheckpointReached: _checkpoint,
     ev.RollbackStarted: _rollback,
     ev.SignalSent: _sent,
+    ev.MessageSent: _message,
     ev.WorkflowSpawned: _spawned,
     ev.OutputReceived: _output,
     ev.WaiterAdded: _waiter,

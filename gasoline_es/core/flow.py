@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gasoline_es.core.branch import Branch
+from gasoline_es.core.history import MessageEntry
 from gasoline_es.core.steps import (
     Break,
     CatchStep,
@@ -18,6 +19,7 @@ from gasoline_es.core.steps import (
     ClosureStep,
     JoinStep,
     LoopStep,
+    MessageStep,
     RaceStep,
     RemovedStep,
     Step,
@@ -61,6 +63,8 @@ def place(run: Run, step: Step, asker: Asker, *, joined: bool) -> Node:
         return _Catch(run, step, asker, joined=joined)
     if isinstance(step, LoopStep):
         return _Loop(run, step, asker)
+    if isinstance(step, MessageStep):
+        return _Message(run, branch.send(step), asker)
     if isinstance(step, ValueStep):
         return _Value(asker, step.value)
     if isinstance(step, CheckpointStep):
@@ -90,6 +94,35 @@ class _Leaf:
 
     def drop(self) -> None:
         self._run.give_up(self._wait)
+
+
+class _Message:
+    """A message, which is sent as it is placed. Its asker goes on once that is durable, in its turn."""
+
+    __slots__ = ("_asker", "_entry", "_run", "_sent", "branch")
+
+    def __init__(self, run: Run, entry: MessageEntry, asker: Asker) -> None:
+        self._run = run
+        self._entry = entry
+        self._asker = asker
+        self._sent: WaitCommit | None = None
+        self.branch = asker.branch
+
+    def start(self) -> None:
+        self._sent = WaitCommit(self, self._entry.seq)
+        self._run.wait_for_commit(self._sent)
+
+    def answered(self, value: Any, error: Failure | None) -> None:
+        """Learn that its turn has come."""
+        self.branch.pass_sent(self._entry)
+        self._asker.answered(None, None)
+
+    def cancel(self) -> None:
+        pass  # as every send, it is let finish: it is out
+
+    def drop(self) -> None:
+        if self._sent is not None:
+            self._sent.over = True
 
 
 class _Value:

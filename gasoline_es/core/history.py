@@ -266,6 +266,21 @@ class SentEntry(Entry):
 
 
 @dataclass(slots=True, eq=False)
+class MessageEntry(Entry):
+    """A message that was sent."""
+
+    message: str
+
+    @property
+    def kind(self) -> str:
+        return "message"
+
+    @property
+    def name(self) -> str | None:
+        return self.message
+
+
+@dataclass(slots=True, eq=False)
 class SpawnedEntry(Entry):
     """A workflow that was dispatched."""
 

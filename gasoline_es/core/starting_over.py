@@ -24,7 +24,15 @@ _NEAR_MAX: Final = 8
 _SHOWN_MAX: Final = 200
 """So many characters of a place that somebody made up are shown."""
 
-_PLACING: Final = (ev.StepPlaced, ev.BranchOpened, ev.SleepStarted, ev.LoopCommitted, ev.VersionChecked, ev.StepRemoved)
+_PLACING: Final = (
+    ev.StepPlaced,
+    ev.BranchOpened,
+    ev.SleepStarted,
+    ev.LoopCommitted,
+    ev.VersionChecked,
+    ev.StepRemoved,
+    ev.MessageSent,
+)
 """What the first event of a step can be that stands in a join."""
 
 _ENDING: Final = (

@@ -18,6 +18,7 @@ from gasoline_es.core.history import (
     History,
     InterruptedEntry,
     LoopEntry,
+    MessageEntry,
     OutputEntry,
     PlacedEntry,
     RemovedEntry,
@@ -353,6 +354,8 @@ class WorkflowState:
             case ev.SignalSent():
                 at, version = data.location, data.version
                 self.history.add(SentEntry(at, version, seq, time_us, data.name, data.signal_id, data.target))
+            case ev.MessageSent():
+                self.history.add(MessageEntry(data.location, data.version, seq, time_us, data.name))
             case ev.WorkflowSpawned():
                 at, version = data.location, data.version
                 self.history.add(SpawnedEntry(at, version, seq, time_us, data.name, data.workflow_id))

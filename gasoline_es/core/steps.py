@@ -155,6 +155,15 @@ class SignalStep(Step):
 
 
 @dataclass(slots=True, eq=False)
+class MessageStep(Step):
+    """A message to be sent to whoever subscribes to its name and topic (canonical tags)."""
+
+    name: str
+    topic: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
 class DispatchStep(Step):
     """A workflow to be started. ``made`` makes the step's value of its id."""
 

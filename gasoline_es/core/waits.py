@@ -114,7 +114,7 @@ class WaitCancel:
 
 @dataclass(slots=True, eq=False)
 class WaitCommit:
-    """A loop goes on once its last commit, the event ``seq``, is durable."""
+    """Somebody goes on once the event ``seq`` is durable: a loop behind its commit, a body behind its message."""
 
     asker: Asker
     seq: int

@@ -45,6 +45,7 @@ from gasoline_es.log.port import (
     Section,
     SegmentInfo,
     Tail,
+    Wanted,
     about_json,
 )
 
@@ -337,6 +338,18 @@ class MemoryLog(Log):
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()
         return MemoryTail(self, (topic, partition), position)
+
+    def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
+        """Return the newest record that is wanted (see the port)."""
+        self._readable()
+        best: Record | None = None
+        # What handles append side by side need not be in order of time to the microsecond: all since then are looked at.
+        for record in reversed(self.store.shared.get((topic, partition), ())):
+            if record.time_us < since_us:
+                break
+            if (best is None or record.time_us > best.time_us) and wanted(record):
+                best = record
+        return best
 
     async def changed(self) -> None:
         """Return once something may have changed since the last call returned (see the port)."""

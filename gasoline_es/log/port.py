@@ -4,7 +4,7 @@ A log is a set of *topics*, each split into the same number of *partitions*. Two
 
 * **single-writer** topics (``events``, ``index``, ``registry`` of a partition): written only by the partition's owner,
   fenced by its epoch, numbered by ascending offsets from 0 (dense on memory and file until compaction);
-* **many-writer** topics (``inbox``, ``replies``): written by anyone, read behind an opaque :class:`Position`.
+* **many-writer** topics (``inbox``, ``replies``, ``messages``): written by anyone, read behind an opaque :class:`Position`.
 
 A record is single-writer exactly when its section has an epoch and its partition is the section's partition.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
@@ -65,6 +65,10 @@ class Record:
     headers: Mapping[str, str] | None = None
     place: int = field(default=0, compare=False)
     """Where the record lies, as only the log understands it: gives :meth:`Log.read_at` a short way. 0: not told."""
+
+
+Wanted = Callable[[Record], bool]
+"""Whether a record is one that is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +277,15 @@ class Log(ABC):
     @abstractmethod
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
+
+    @abstractmethod
+    def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
+        """Return the record of a many-writer topic's partition that has the latest time, of those that are wanted.
+
+        None: there is none at or after ``since_us``. What is published counts, as for :meth:`tail`. Reading goes backwards,
+        and no further than that time or than the last one that is wanted, so the work does not grow with the topic; the times
+        of one writer's records are taken to ascend. Raises: LogCorrupt: damage may have cost it.
+        """
 
     @abstractmethod
     async def changed(self) -> None:

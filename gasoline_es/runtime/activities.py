@@ -22,9 +22,10 @@ from gasoline_es.core.values import codec_for
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
+from gasoline_es.operating import Operations, at_work
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.threads import DaemonThreads
 from gasoline_es.runtime.turns import Turns
+from gasoline_es.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
@@ -132,8 +133,12 @@ class TimeLimits:
 class ActivityRunner:
     """Runs at most ``max_concurrency`` attempts at a time; the others wait for their turn (``runtime.turns``)."""
 
-    def __init__(self, max_concurrency: int, finished: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, max_concurrency: int, finished: Callable[[Attempt], None], operations: Operations | None = None
+    ) -> None:
+        """``operations``: who runs those that attempts call."""
         self._turns = Turns(max_concurrency)
+        self._operations = operations
         self._finished = finished
         self._attempts: dict[str, Attempt] = {}
         self._threads = DaemonThreads()
@@ -182,6 +187,7 @@ class ActivityRunner:
         context.alone = wait.alone
         context.generation = generation
         context.given_tags = summary.tags
+        context._operations = self._operations  # pyright: ignore[reportPrivateUsage] -- made for the runtime
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self.stand_in is not None:
             attempt.definition = self.stand_in(attempt.definition)
@@ -283,6 +289,7 @@ class ActivityRunner:
             attempt.task.add_done_callback(partial(self._thread_done, attempt))
 
     async def _run_async(self, attempt: Attempt) -> None:
+        at_work.set(attempt.context)
         try:
             definition = attempt.definition
             value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
@@ -355,6 +362,7 @@ class ActivityRunner:
 
 def _call(attempt: Attempt) -> Outcome:
     """Run a ``def`` activity, in its thread."""
+    at_work.set(attempt.context)
     definition = attempt.definition
     try:
         value = definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))

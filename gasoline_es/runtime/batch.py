@@ -25,7 +25,7 @@ class Batch:
     are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "records", "times", "told")
+    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "published", "records", "times", "told")
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
@@ -34,6 +34,8 @@ class Batch:
         self.times: list[int] = []
         self.told: set[int] = set()
         """The partitions to whose inboxes some of the records go."""
+        self.published = False
+        """Whether messages are among the records."""
         self.done: list[Done] = []
         self.attempts: list[Attempt] = []
         self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}

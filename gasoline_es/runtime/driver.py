@@ -46,7 +46,7 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, node: Node
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(max_concurrency, self._activity_finished)
+        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations)
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
@@ -151,6 +151,8 @@ class Driver:
 
         def record(data: ev.EventData) -> None:
             partition.record(live, data, hurry=False)  # whatever the turn comes to: it rides with that
+            if type(data) is ev.MessageSent:
+                partition.publish(live, data)
 
         run = live.run = Run(live.state, record, self.registry.plan_of)
         dispatched = live.state.dispatched

@@ -22,11 +22,13 @@ from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
+from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.topics import Topics
 
@@ -72,6 +74,9 @@ class Node:
         self._watchers: dict[str, set[Watch]] = {}
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
+        self.on_change(self.messages.heard)
+        self.operations = Operations()
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
@@ -410,6 +415,9 @@ class Node:
         else:
             old.drop_run()
 
+    def published(self) -> None:
+        self.messages.heard()
+
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
@@ -451,6 +459,7 @@ class Node:
         for partition in list(self.partitions.values()):
             self._forget(partition, error)
         self._outbox.fail(error)
+        self.messages.fail(error)
         self._wake_watchers()
         self.failed.set()
 
@@ -489,9 +498,11 @@ class Node:
             self._forget(partition, closed)
         await self._appender.close()
         self._outbox.fail(closed)
+        self.messages.fail(closed)
         self._wake_watchers()
         if self.driver is not None:
             self.driver.close()
+        self.operations.close()
         if self._leaving is not None:
             await self._leaving
         await self.log.close()

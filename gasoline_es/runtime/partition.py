@@ -40,6 +40,7 @@ from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
+from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
@@ -103,6 +104,9 @@ class Hooks(Protocol):
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         """The outcomes of these attempts are durable."""
+
+    def published(self) -> None:
+        """Messages are durable."""
 
     def told(self, indexes: set[int]) -> None:
         """Commands to the inboxes of these partitions are durable."""
@@ -205,6 +209,19 @@ class Partition:
         if hurry and not self._asked:
             self._ask()
 
+    def publish(self, live: Live, data: ev.MessageSent) -> None:
+        """Send a message of which a body has just recorded that it is sent: in the same append, so with it or not at all.
+
+        That is for the body's own steps. Whoever copies or shows such an event publishes nothing.
+        """
+        batch = self._open
+        seq, time_us = live.state.summary.seq, batch.times[-1]
+        assert batch.facts[-1] is data
+        packet = Packet(data.name, data.topic, data.body, live.state.summary.ray_id, f"{live.id}/{seq}", time_us)
+        batch.records.append(message_record(self._log, self._topics, packet))
+        batch.published = True
+        self.hurry()  # also where what follows may wait: whoever subscribes is to hear of it now
+
     def hurry(self) -> None:
         """See that what was recorded without hurry is appended now."""
         if not self._asked and not self.lost and not self._open.empty:
@@ -219,8 +236,14 @@ class Partition:
         count = live.state.summary.seq - seq
         batch = self._open
         assert all(other is live for other in batch.lives[-count:])
-        assert all(record.topic == self._topics.events for record in batch.records[-count:])
-        del batch.records[-count:], batch.lives[-count:], batch.facts[-count:], batch.times[-count:]
+        left = count
+        while left:
+            record = batch.records.pop()
+            if record.topic == self._topics.events:
+                left -= 1
+            else:
+                assert record.topic == self._topics.messages  # of a message that is not sent then
+        del batch.lives[-count:], batch.facts[-count:], batch.times[-count:]
         state = fold(live.id, self._log, self._topics.events, self.index, self.views)
         for kept in (self._in_flight, batch):
             if kept is not None:
@@ -496,6 +519,8 @@ class Partition:
             done(None)
         if batch.told:
             self._hooks.told(batch.told)
+        if batch.published:
+            self._hooks.published()
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
         if lives:
@@ -569,6 +594,14 @@ def _in_flight(views: Views, now_us: int) -> Iterator[str]:
             summary = views.summary(workflow_id)
             if summary is not None and summary.waiting is not None and summary.waiting.retry:
                 yield workflow_id
+
+
+def message_record(log: Log, topics: Topics, packet: Packet) -> NewRecord:
+    """Make the record of a message. Raises: RecordTooLarge."""
+    value = encode_packet(packet, log.namespace)
+    require_fit(f"message {packet.name!r}", value)
+    partition = topics.message_partition(packet.name, log.partition_count)
+    return NewRecord(topics.messages, partition, packet.name, value, packet.time_us)
 
 
 def require_fit(what: str, value: bytes) -> None:

@@ -8,12 +8,13 @@ import zlib
 class Topics:
     """``<namespace>.events`` and its siblings."""
 
-    __slots__ = ("events", "inbox", "index", "registry", "replies")
+    __slots__ = ("events", "inbox", "index", "messages", "registry", "replies")
 
     def __init__(self, namespace: str) -> None:
         self.events = f"{namespace}.events"
         self.inbox = f"{namespace}.inbox"
         self.index = f"{namespace}.index"
+        self.messages = f"{namespace}.messages"
         self.registry = f"{namespace}.registry"
         self.replies = f"{namespace}.replies"
 
@@ -28,3 +29,7 @@ class Topics:
     def reply_partition(self, client: str, partition_count: int) -> int:
         """The partition of the replies topic that a client reads."""
         return zlib.crc32(client.encode()) % partition_count
+
+    def message_partition(self, name: str, partition_count: int) -> int:
+        """The partition of the messages topic that all messages of a name are in: who subscribes to it reads no other."""
+        return zlib.crc32(name.encode()) % partition_count

@@ -415,6 +415,63 @@ class LogContract:
         await one.close()
         await two.close()
 
+    # --- the newest ---------------------------------------------------------------------------------------------------
+
+    async def test_the_newest_record_is_the_one_of_the_latest_time_that_is_wanted(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+
+        def newest(since: int, *wanted: int) -> int | None:
+            found = two.newest(INBOX, 3, 1_000_000 + since, lambda record: numbers([record])[0] in wanted)
+            return None if found is None else numbers([found])[0]
+
+        assert newest(0, 1) is None
+        for number in range(40):
+            await put(two if number % 3 else one, None, event(number, 3, INBOX), event(100 + number, 4, INBOX))
+        assert newest(0, *range(100)) == 39
+        assert newest(0, 5, 11, 17) == 17
+        assert newest(17, 5, 11, 17) == 17
+        assert newest(18, 5, 11, 17) is None
+        assert newest(0, 139) is None, "it is in another partition"
+        await self.crash(one)
+        await put(two, None, event(40, 3, INBOX))
+        assert (newest(0, 39), newest(0, *range(100)), newest(41, *range(100))) == (39, 40, None)
+        await two.close()
+
+    async def test_the_newest_record_is_one_that_counts(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        owned = await one.acquire(0)
+        await put(one, owned.epoch, event(1, 7, INBOX), event(2, 0, INBOX))
+        await one.release(0)
+        taken = await two.acquire(0)
+        assert isinstance(await put(one, owned.epoch, event(3, 7, INBOX)), Fenced)
+        for log in (one, two):
+            for partition, expected in ((7, [1]), (0, [2])):
+                found = log.newest(INBOX, partition, 0, lambda record: True)
+                assert found is not None
+                assert numbers([found]) == expected
+        await put(two, taken.epoch, event(4, 7, INBOX))
+        found = one.newest(INBOX, 7, 0, lambda record: True)
+        assert found is not None
+        assert numbers([found]) == [4]
+        await one.close()
+        await two.close()
+
+    async def test_the_newest_record_is_found_in_a_log_opened_again_and_for_reading(self, opener: Opener) -> None:
+        log = await opener()
+        for number in range(30):
+            await put(log, None, event(number, number % 2, INBOX))
+        await log.close()
+        for options in ({"readonly": True}, {}):
+            again = await opener(**options)
+            for _ in range(2):
+                found = again.newest(INBOX, 1, 0, lambda record: True)
+                assert found is not None
+                assert numbers([found]) == [29]
+                assert again.newest(INBOX, 1, 1_000_030, lambda record: True) is None
+            await again.close()
+        with pytest.raises(LogError):
+            again.newest(INBOX, 1, 0, lambda record: True)
+
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     async def test_changed_returns_for_what_others_append_and_not_for_ones_own(self, opener: Opener) -> None:

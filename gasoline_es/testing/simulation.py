@@ -15,12 +15,16 @@ from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 from gasoline_es.activity_context import ActivityContext
 from gasoline_es.core.durations import deadline_us, duration_us, to_datetime
 from gasoline_es.core.events import Event
-from gasoline_es.core.tags import Tags
+from gasoline_es.core.packets import decode_packet
+from gasoline_es.core.tags import Tags, check_tags, matches
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import Gasoline
 from gasoline_es.handles import WorkflowHandle, WorkflowInfo
+from gasoline_es.messages import Message, Received, check_message_kind
+from gasoline_es.runtime.topics import Topics
 from gasoline_es.runtime.worker import EVICT_AFTER_S
 from gasoline_es.signals import Signal
+from gasoline_es.subscribing import received
 from gasoline_es.testing.fakes import NOTHING, Call, Fakes, fake_of
 from gasoline_es.testing.process import CrashPoint
 from gasoline_es.testing.stage import Setting, Stage
@@ -28,6 +32,7 @@ from gasoline_es.testing.stage import Setting, Stage
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -272,6 +277,22 @@ class Simulation:
             due = self._later[at_us] = []
             self._stage.loop.call_at((at_us - self._start_us) / 1e6, self._send_later, at_us)
         due.append(send)
+
+    def messages(self, kind: type[M], *, topic: Tags | None = None) -> list[Received[M]]:
+        """Return the messages of a kind that were sent so far, by bodies and by clients, in order.
+
+        ``topic``: only those whose topics contain these tags. All of them, however long ago they were sent.
+        """
+        name = check_message_kind(kind, "sim.messages").__message_name__
+        wanted = check_tags(topic, f"the topic of {name!r}")
+        log = self.gasoline.log
+        topics = Topics(log.namespace)
+        tail = log.tail(topics.messages, topics.message_partition(name, log.partition_count))
+        found: list[Received[M]] = []
+        while records := tail.poll():
+            packets = [decode_packet(record.value) for record in records if record.key == name and record.value]
+            found += [received(kind, packet) for packet in packets if matches(packet.topic, wanted)]
+        return found
 
     def advance(self, duration: float | timedelta) -> None:
         """Let time pass (seconds, or a timedelta), with all that comes due in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import Gasoline, node_on
 from gasoline_es.errors import GasolineError
 from gasoline_es.log.memory import MemoryStore
+from gasoline_es.operating import Operations
 from gasoline_es.runtime.node import Node
 from gasoline_es.testing.process import NAMESPACE, ClientLog, CrashPoint, WorkerLog, WorkerProcess
 from gasoline_es.testing.stuck import Stuck, where_all_stand
@@ -186,13 +187,25 @@ class Stage:
         loop, driver = self.loop, None if self._process is None else self._process.driver
         if loop.in_executor:
             return True
+        if any(operations.in_threads for operations in self._operations()):
+            return True
         return driver is not None and bool(driver.runner.in_threads or (loop.open_files and driver.runner.running))
+
+    def _operations(self) -> Iterator[Operations]:
+        """Yield who runs operations: of the client, and of the worker."""
+        if self.gasoline is not None:
+            yield self.gasoline._node.operations  # pyright: ignore[reportPrivateUsage] -- the library's own
+        if self._process is not None:
+            yield self._process.node.operations
 
     def waited_in_vain(self) -> None:
         """Say that the clock stood still for too long (for the loop)."""
         driver = None if self._process is None else self._process.driver
         names = sorted({attempt.definition.name for attempt in driver.runner.in_threads}) if driver is not None else []
+        called = sorted({name for operations in self._operations() for name in operations.in_threads})
         who = f"in activity {', '.join(names)}, in a thread" if names else "in a thread, or on a socket"
+        if called:
+            who = f"in operation {', '.join(called)}, in a thread"
         self.fail(
             GasolineError(
                 f"real work went on for more than {self._setting.patience_s:g} s ({who}), while virtual time stands still. "

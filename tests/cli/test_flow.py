@@ -120,6 +120,8 @@ def test_steps_that_have_to_do_with_other_workflows_tell_which(capsys: pytest.Ca
         ev.SignalSent(((4,),), 1, "s-2", "paid", b'{"amount":9}', None),
         ev.OutputReceived(((5,),), 1, "01a2", "ship", b'"shipped"'),
         ev.OutputReceived(((6,),), 1, "01a9", "ship", error=ev.ErrorInfo("WorkflowNotFound", "no\x1b[31m such")),
+        ev.MessageSent(((7,),), 1, "moved", {"map": "a\x1b[31m"}, b'{"x":1}'),
+        ev.MessageSent(((8,),), 2, "moved", {}, b'{"x":2}'),
     ]
     events = [Event("id", seq, 0, "sync", "ray", 0, 1, "worker", data) for seq, data in enumerate(told, start=1)]
     show(events, Output(False), full=False)
@@ -139,9 +141,14 @@ def test_steps_that_have_to_do_with_other_workflows_tell_which(capsys: pytest.Ca
         "├── {5} output ship  <time>",
         "│   ├── of:  01a2",
         '│   └── output:  "shipped"',
-        "└── {6} output ship  <time>",
-        "    ├── of:  01a9",
-        "    └── error:  WorkflowNotFound: no\\x1b[31m such",
+        "├── {6} output ship  <time>",
+        "│   ├── of:  01a9",
+        "│   └── error:  WorkflowNotFound: no\\x1b[31m such",
+        "├── {7} message moved  <time>",
+        "│   ├── topic:  map=a\\x1b[31m",
+        '│   └── body:  {"x":1}',
+        "└── {8} message moved v2  <time>",
+        '    └── body:  {"x":2}',
     ]
 
 

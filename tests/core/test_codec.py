@@ -107,6 +107,9 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     ev.RaceDecided: st.builds(ev.RaceDecided, locations, st.none() | counts, payloads),
     ev.SignalSent: st.builds(ev.SignalSent, locations, counts, text, names, payloads, st.none() | text),
+    ev.MessageSent: st.builds(
+        ev.MessageSent, locations, counts, names, st.dictionaries(text, text, max_size=4), payloads
+    ),
     ev.WorkflowSpawned: st.builds(
         ev.WorkflowSpawned,
         locations,

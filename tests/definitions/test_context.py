@@ -296,7 +296,7 @@ def test_listen_refuses_what_is_no_kind(ctx: WorkflowContext, run: FakeRun, wron
 # --- what is not there ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["state", "message"])
+@pytest.mark.parametrize("name", ["state"])
 def test_verb_that_a_body_does_not_have_says_what_to_write_and_ends_the_run(
     name: str, ctx: WorkflowContext, run: FakeRun
 ) -> None:

@@ -39,6 +39,7 @@ from gasoline_es.log.port import (
     Section,
     SegmentInfo,
     Tail,
+    Wanted,
 )
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
@@ -148,6 +149,9 @@ class ScriptedLog(Log):
 
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         return self.inner.tail(topic, partition, position)
+
+    def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
+        return self.inner.newest(topic, partition, since_us, wanted)
 
     async def changed(self) -> None:
         await self.inner.changed()

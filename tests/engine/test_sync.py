@@ -19,12 +19,15 @@ import pytest
 from gasoline_es import (
     ActivityContext,
     Gasoline,
+    Message,
+    OperationContext,
     SignalTo,
     SyncGasoline,
     SyncWorkflowHandle,
     WorkflowContext,
     WorkflowHandle,
     activity,
+    operation,
     workflow,
 )
 from gasoline_es.client import Client
@@ -45,12 +48,24 @@ from tests.engine.harness import PATIENCE_S, consumed, soon, types
 from tests.engine.workflows import Note, echo, nap, notes, one_note
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Moved(Message, tail_ttl=90):
+    x: int
+
+
+@operation
+async def doubled(ctx: OperationContext, number: int) -> int:
+    return 2 * number
+
+
 NO_VERBS = {
     "open": "makes an asynchronous one",
     "open_sync": "makes the one that blocks",
     "log": "is not for several threads",
     "worker": "is a program of its own",
     "run_worker": "is a program of its own",
+    "subscribe": "is for code that is async",
 }
 
 
@@ -182,7 +197,7 @@ def test_activity_in_a_thread_uses_a_client_that_blocks(tmp_log_url: str) -> Non
     async def worked(gasoline: SyncGasoline) -> str:
         @activity
         def dispatch_echo(ctx: ActivityContext, text: str) -> str:
-            return gasoline.dispatch(echo, text, key=ctx.idempotency_key).id
+            return gasoline.dispatch(echo, text, key=ctx.idempotency_key, from_activity=True).id
 
         @workflow
         async def dispatching(ctx: WorkflowContext, text: str) -> str:
@@ -322,7 +337,20 @@ def test_worker_is_refused_with_what_to_write() -> None:
         for name in ("worker", "run_worker"):
             with pytest.raises(AttributeError, match=r"runs no worker.*await gasoline.run_worker\(\[…\]\)"):
                 getattr(gasoline, name)
+        with pytest.raises(AttributeError, match=r"for code that is async.*gasoline\.tail"):
+            _ = gasoline.subscribe  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
         assert not hasattr(gasoline, "nonsense")
+
+
+def test_messages_and_operations_are_there(tmp_log_url: str) -> None:
+    """api.md: the same verbs; an operation runs on the event loop's thread, which the caller waits for."""
+    with Gasoline.open_sync(tmp_log_url) as gasoline:
+        assert gasoline.tail(Moved, topic={"piece": "rook"}) is None
+        gasoline.message(Moved(x=3), topic={"piece": "rook"}, wait=True)
+        received = gasoline.tail(Moved, topic={"piece": "rook"})
+        assert received is not None
+        assert received.message == Moved(x=3)
+        assert gasoline.operation(doubled, 4) == 8
 
 
 def test_reader_reads_and_writes_nothing(tmp_log_url: str) -> None:

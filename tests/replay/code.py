@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gasoline_es import ActivityContext, Break, Failed, Ok, Signal, WorkflowContext, activity, workflow
+from gasoline_es import ActivityContext, Break, Failed, Message, Ok, Signal, WorkflowContext, activity, workflow
 from gasoline_es.errors import ActivityFailed, ActivityMaxFailuresReached, WorkflowCancelled
 from gasoline_es.errors import Cancelled as Cancel
 from tests.replay.world import OTHER_ID, PLANS, Body
@@ -32,6 +32,13 @@ class Cancelled(Signal): ...
 
 
 class Shipped(Signal): ...
+
+
+class Moved(Message):
+    x: int
+
+
+class Walked(Message): ...
 
 
 class Receipt(BaseModel):
@@ -117,6 +124,8 @@ _WORDS: dict[str, Any] = {
     "WorkflowCancelled": WorkflowCancelled,
     "OTHER_ID": OTHER_ID,
     "Shipped": Shipped,
+    "Moved": Moved,
+    "Walked": Walked,
     "ActivityFailed": ActivityFailed,
     "ActivityMaxFailuresReached": ActivityMaxFailuresReached,
     "contextlib": contextlib,

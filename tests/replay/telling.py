@@ -76,6 +76,9 @@ def _event(data: ev.EventData) -> str:
         case ev.SignalSent():
             target = "nobody" if data.target is None else data.target
             return f"{_at(data)} sent {data.signal_id} {data.name} {data.body.decode()} to {target}"
+        case ev.MessageSent():
+            topic = f" to {dict(data.topic)}" if data.topic else ""
+            return f"{_at(data)} message {data.name} {data.body.decode()}{topic}"
         case ev.WorkflowSpawned():
             return f"{_at(data)} dispatched {data.name} {data.workflow_id}"
         case ev.OutputReceived():

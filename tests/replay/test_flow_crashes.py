@@ -24,7 +24,7 @@ from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import parse_json
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitSleep
 from gasoline_es.errors import ActivityFailed, Cancelled
-from tests.replay.code import refund
+from tests.replay.code import Moved, refund
 from tests.replay.test_crashes import ACTIVITIES, BODIES, SECOND_US, SIGNALS, Crash
 from tests.replay.world import PLANS, START_US, WORKFLOW_ID, When, World
 
@@ -67,6 +67,11 @@ class Check(Do):
 @dataclass(frozen=True)
 class Removed(Do):
     kind: Any
+
+
+@dataclass(frozen=True)
+class Tell(Do):
+    """``ctx.message``."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ leaves = st.one_of(
     st.builds(Listen, versions, kinds, st.sampled_from([None, None, 2]), st.none() | st.integers(0, 5)),
     st.builds(Check, versions, st.integers(1, 3)),
     st.builds(Removed, versions, st.sampled_from(["join", "race", "loop", "sleep", "listen"])),
+    st.builds(Tell, versions),
     st.builds(Nothing, versions),
     st.builds(Guard, versions),
 )
@@ -250,6 +256,8 @@ def made(given: WorkflowContext, do: Do, seen: Seen) -> Any:
             return ctx.check_version(do.number)
         case Removed():
             return ctx.removed(do.kind)
+        case Tell():
+            return ctx.message(Moved(x=len(seen)))
         case Nothing():
             return ctx.maybe(None)
         case Guard():
@@ -494,6 +502,8 @@ def test_every_location_of_a_flow_is_used_once(program: Program) -> None:
             case ev.ActivityCompleted() | ev.SleepStarted() | ev.SignalConsumed() | ev.StepRemoved():
                 opened.append(data.location)
             case ev.VersionChecked() | ev.BranchOpened() | ev.CheckpointReached() | ev.RollbackStarted():
+                opened.append(data.location)
+            case ev.MessageSent():
                 opened.append(data.location)
             case ev.LoopCommitted(iteration=0):
                 opened.append(data.location)

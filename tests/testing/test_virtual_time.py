@@ -8,8 +8,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gasoline_es import ActivityContext, Gasoline, WorkflowContext, WorkflowNotFound, activity, workflow
-from gasoline_es.testing import Simulation
+from gasoline_es import (
+    ActivityContext,
+    Gasoline,
+    GasolineError,
+    Message,
+    OperationContext,
+    OperationTimedOut,
+    WorkflowContext,
+    WorkflowNotFound,
+    activity,
+    operation,
+    workflow,
+)
+from gasoline_es.errors import DefinitionError
+from gasoline_es.testing import Simulation, crash_everywhere
 from tests.testing.shop import (
     MONTH,
     WEEK,
@@ -254,3 +267,92 @@ def test_the_clock_starts_where_it_is_told_to() -> None:
         assert sim.now == start
         sim.dispatch(fulfil, Order(number=1)).output()
         assert sim.now == start + WEEK
+
+
+class Step(Message):
+    number: int
+
+
+@workflow
+async def steps(ctx: WorkflowContext, count: int) -> None:
+    for number in range(count):
+        await ctx.message(Step(number=number), topic={"even": number % 2 == 0})
+        await ctx.sleep(60)
+
+
+def test_messages_that_bodies_sent_can_be_looked_at() -> None:
+    with Simulation([steps]) as sim:
+        handle = sim.dispatch(steps, 3)
+        assert [sent.message for sent in sim.messages(Step)] == [Step(number=0)]
+        sim.crash()
+        handle.output()
+        sent = sim.messages(Step)
+        assert [one.message.number for one in sent] == [0, 1, 2], "once, whatever crashes"
+        assert [one.time - sent[0].time for one in sent] == [timedelta(minutes=n) for n in range(3)]
+        assert {one.ray_id for one in sent} == {handle.id}
+        assert [one.message.number for one in sim.messages(Step, topic={"even": True})] == [0, 2]
+        sim.run(sim.gasoline.message(Step(number=9), topic={"even": False}))
+        assert [one.message.number for one in sim.messages(Step, topic={"even": False})] == [1, 9]
+        with pytest.raises(DefinitionError, match="not a kind of message"):
+            sim.messages(int)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+
+
+def test_crashes_everywhere_send_each_message_of_a_body_once() -> None:
+    def scenario(sim: Simulation) -> list[int]:
+        sim.dispatch(steps, 3).output()
+        return [sent.message.number for sent in sim.messages(Step)]
+
+    assert crash_everywhere(scenario, [steps]) == [0, 1, 2]
+
+
+def test_subscriber_in_a_simulation_is_given_messages_as_time_passes() -> None:
+    async def first_two(gasoline: Gasoline) -> list[int]:
+        async with gasoline.subscribe(Step) as sent:
+            await gasoline.dispatch(steps, 3)
+            return [(await anext(sent)).message.number for _ in range(2)]
+
+    with Simulation([steps]) as sim:
+        assert sim.run(first_two(sim.gasoline)) == [0, 1]
+        assert sim.elapsed == timedelta(minutes=1)
+
+
+@operation(timeout=60)
+async def slow_lookup(ctx: OperationContext, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return f"found for {ctx.workflow_name}"
+
+
+@operation(timeout=60)
+def lookup_in_a_thread(ctx: OperationContext, seconds: float) -> str:
+    time.sleep(seconds)
+    return f"found for {ctx.workflow_name}"
+
+
+@activity(max_attempts=1, timeout=600)
+async def look_up(ctx: ActivityContext, seconds: float) -> list[str]:
+    try:
+        slowly = await ctx.operation(slow_lookup, seconds)
+    except OperationTimedOut as error:
+        slowly = f"{error.operation} took longer than {error.timeout:g} s"
+    return [slowly, await ctx.operation(lookup_in_a_thread, 0.01)]
+
+
+@workflow
+async def search(ctx: WorkflowContext, seconds: float) -> list[str]:
+    return await ctx.activity(look_up, seconds)
+
+
+@pytest.mark.parametrize(
+    ("takes", "passes", "first"), [(50.0, 50, "found for search"), (70.0, 60, "slow_lookup took longer than 60 s")]
+)
+def test_operations_take_virtual_time_and_their_threads_hold_the_clock(takes: float, passes: int, first: str) -> None:
+    with Simulation([search]) as sim:
+        assert sim.dispatch(search, takes).output() == [first, "found for search"]
+        assert sim.elapsed == timedelta(seconds=passes)
+        assert sim.run(sim.gasoline.operation(lookup_in_a_thread, 0.01)) == "found for None"
+
+
+def test_operation_that_works_for_too_long_in_a_thread_is_named() -> None:
+    named = pytest.raises(GasolineError, match="in operation lookup_in_a_thread, in a thread")
+    with Simulation([search], patience=0.05) as sim, named:
+        sim.run(sim.gasoline.operation(lookup_in_a_thread, 1.0))

@@ -16,18 +16,23 @@ from gasoline_es import (
     Backoff,
     Break,
     Failed,
+    Message,
     NotRetryable,
     Ok,
+    Operation,
+    OperationContext,
     Prune,
     Signal,
     Step,
     Workflow,
     WorkflowContext,
     activity,
+    operation,
     workflow,
 )
 from gasoline_es.definitions import AsyncActivity, ThreadActivity
 from gasoline_es.events import ErrorInfo
+from gasoline_es.operations import AsyncOperation, ThreadOperation
 
 
 class Order(BaseModel):
@@ -62,6 +67,13 @@ class Freed(Signal): ...
 
 
 class Moved(Signal): ...
+
+
+class Progress(Message, tail_ttl=timedelta(minutes=5)):
+    done: int
+
+
+class Left(Message, name="player_left", tail_ttl=90): ...
 
 
 class Lost(Signal): ...
@@ -127,10 +139,46 @@ assert_type(pack.fn, Callable[[ActivityContext, Order], list[str]])
 assert_type(fulfil.fn, Callable[[WorkflowContext, Order], Coroutine[Any, Any, Receipt]])
 
 
+@operation
+async def lookup(ctx: OperationContext, order: Order) -> Receipt:
+    assert_type(ctx.workflow_id, str | None)
+    assert_type((ctx.name, ctx.ray_id), tuple[str, str])
+    assert_type(ctx.cancelled, bool)
+    assert_type(await ctx.operation(count, order), int)
+    return Receipt(number=1)
+
+
+@operation(timeout=timedelta(seconds=5))
+def count(ctx: OperationContext, order: Order) -> int:
+    return 1
+
+
+@operation("looks", timeout=1)
+async def look(ctx: OperationContext, order: None) -> list[Order]:
+    return []
+
+
+assert_type(lookup, AsyncOperation[Order, Receipt])
+assert_type(count, ThreadOperation[Order, int])
+assert_type(look, AsyncOperation[None, list[Order]])
+_operation: Operation[Order, Receipt] = lookup
+_operation_of_more: Operation[Order, object] = lookup
+assert_type(lookup.fn, Callable[[OperationContext, Order], Coroutine[Any, Any, Receipt]])
+assert_type(count.fn, Callable[[OperationContext, Order], int])
+
+
+async def operations(ctx: ActivityContext, order: Order) -> None:
+    assert_type(await ctx.operation(lookup, order), Receipt)
+    assert_type(await ctx.operation(count, order), int)
+    assert_type(await ctx.operation(look, None), list[Order])
+
+
 def signals() -> None:
     assert_type(Paid(amount=9).amount, int)
     assert_type(Held(name="tea").name, str)
     assert_type(Held.__signal_name__, str)
+    assert_type(Progress(done=1).done, int)
+    assert_type(Left.__message_name__, str)
 
 
 # --- inside a workflow ------------------------------------------------------------------------------------------------
@@ -253,6 +301,13 @@ async def branches(ctx: WorkflowContext, order: Order, rush: RushOrder) -> None:
     assert_type(await ctx.run(fulfil, rush), Receipt)
     assert_type(await ctx.run(tick, None), None)
     assert_type(await ctx.v(2).closure(body), Receipt)
+
+
+async def messages(ctx: WorkflowContext) -> None:
+    assert_type(await ctx.message(Progress(done=1), topic={"order": 42, "new": True}), None)
+    assert_type(await ctx.v(2).message(Left()), None)
+    assert_type(await ctx.join(ctx.message(Left()), ctx.check_version(1)), tuple[None, int])
+    await ctx.removed("message", "left")
 
 
 async def joins(ctx: WorkflowContext, order: Order) -> None:

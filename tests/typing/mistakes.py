@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gasoline_es import ActivityContext, Break, Gasoline, Signal, WorkflowContext, activity, workflow
-from tests.typing.inside import Cancelled, Order, Paid, Receipt, charge, fulfil, pack
+from tests.typing.inside import Cancelled, Order, Paid, Progress, Receipt, charge, fulfil, lookup, pack
 
 
 async def body(ctx: WorkflowContext) -> int:
@@ -75,6 +75,22 @@ async def no_signal(ctx: WorkflowContext) -> None:
     await ctx.listen()  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
+async def no_message(ctx: WorkflowContext) -> None:
+    await ctx.message(Paid(amount=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ctx.message(Progress(done=1))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    await ctx.message(Progress(done=1), topic={"map": None})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
+
+
+async def no_operation(ctx: WorkflowContext, inner: ActivityContext, gasoline: Gasoline, order: Order) -> None:
+    await ctx.operation(lookup, order)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    await ctx.activity(lookup, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await inner.operation(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await inner.operation(lookup, 1)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    inner.operation(lookup, order)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    await gasoline.operation(lookup, 1)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    lookup(inner, order)  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
+
+
 async def both_times(ctx: WorkflowContext, when: datetime) -> None:
     await ctx.listen(Paid, timeout=1, until=when)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await ctx.listen_n(Paid, limit=1, timeout=1, until=when)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
@@ -134,6 +150,10 @@ async def wrong_outside(gasoline: Gasoline, order: Order, receipt: Receipt) -> s
     await gasoline.dispatch(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await gasoline.signal(Paid, to="id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await gasoline.signal(Paid(amount=1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await gasoline.message(Paid(amount=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    gasoline.message(Progress(done=1))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    gasoline.subscribe(Paid)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    await gasoline.tail(Progress(done=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     handle = await gasoline.dispatch(fulfil, order)
     return await handle.output()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 

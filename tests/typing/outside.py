@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import assert_type
 
-from gasoline_es import Gasoline, RerunInfo, ReviveInfo, SignalTo, WorkflowHandle, WorkflowInfo
-from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
+from gasoline_es import (
+    Gasoline,
+    Received,
+    RerunInfo,
+    ReviveInfo,
+    SignalTo,
+    Subscription,
+    WorkflowHandle,
+    WorkflowInfo,
+)
+from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
 async def dispatches(gasoline: Gasoline, order: Order) -> None:
@@ -49,8 +59,33 @@ async def signals(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await gasoline.signal(Paid(amount=9), to=workflow_id), str)
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, id="line-7"), str)
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)
+    assert_type(await gasoline.signal(Paid(amount=9), to=workflow_id, id="line-7", from_activity=True), str)
+    assert_type(await gasoline.signal(Paid(amount=9), fulfil, from_activity=True), str)
+    assert_type(await gasoline.handle(workflow_id, fulfil).signal(Paid(amount=9), from_activity=True), str)
     assert_type(await gasoline.signal_many([SignalTo(Paid(amount=9), workflow_id)]), list[str])
     assert_type(await gasoline.handle(workflow_id, fulfil).signal(Paid(amount=9)), str)
+
+
+async def messages(gasoline: Gasoline) -> None:
+    assert_type(await gasoline.message(Progress(done=1)), None)
+    assert_type(await gasoline.message(Left(), topic={"map": "forest", "level": 2}, wait=True), None)
+    assert_type(await gasoline.tail(Progress, topic={"map": "forest"}), Received[Progress] | None)
+    subscription = gasoline.subscribe(Progress, topic={"order": 42}, buffer=10)
+    assert_type(subscription, Subscription[Progress])
+    async with gasoline.subscribe(Progress) as entered:
+        assert_type(entered, Subscription[Progress])
+        async for received in entered:
+            assert_type(received, Received[Progress])
+            assert_type(received.message.done, int)
+            assert_type(received.topic, Mapping[str, str])
+            assert_type(received.time, datetime)
+            assert_type((received.ray_id, received.request_id), tuple[str, str])
+    assert_type(subscription.lost, int)
+
+
+async def operations(gasoline: Gasoline, order: Order) -> None:
+    assert_type(await gasoline.operation(lookup, order), Receipt)
+    assert_type(await gasoline.operation(count, order, ray_id="0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"), int)
 
 
 async def opens(order: Order) -> None:

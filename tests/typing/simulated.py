@@ -6,9 +6,9 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import assert_type
 
-from gasoline_es import ActivityContext, Event, Gasoline, WorkflowInfo
+from gasoline_es import ActivityContext, Event, Gasoline, Received, WorkflowInfo
 from gasoline_es.testing import Call, SimulatedWorkflow, Simulation, crash_everywhere
-from tests.typing.inside import Order, Paid, Receipt, charge, fulfil, tick
+from tests.typing.inside import Order, Paid, Progress, Receipt, charge, fulfil, tick
 
 
 def verbs(sim: Simulation, order: Order) -> None:
@@ -26,6 +26,7 @@ def verbs(sim: Simulation, order: Order) -> None:
     assert_type(sim.handle(handle.id, fulfil).output(), Receipt)
     assert_type(sim.workflows(), list[WorkflowInfo])
     assert_type(sim.signal(Paid(amount=9), fulfil), str)
+    assert_type(sim.messages(Progress, topic={"map": "forest"}), list[Received[Progress]])
     assert_type(sim.run(asyncio.sleep(1, "done")), str)
     assert_type(sim.gasoline, Gasoline)
     assert_type(sim.now, datetime)

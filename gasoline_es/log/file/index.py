@@ -19,7 +19,8 @@ from pydantic_core import from_json, to_json
 
 from gasoline_es.log.file.lines import BatchHeader, Begin, begin_members, decode_begin, with_head
 
-_SPACING_BYTES: Final = 64 * 1024
+SPACING_BYTES: Final = 64 * 1024
+"""A batch that begins so far behind the last one noted, or farther, is noted."""
 _SIZE_MAX: Final = 256 * 1024 * 1024
 
 
@@ -32,7 +33,7 @@ class Places:
 
     def add(self, ordinal: int, position: int) -> None:
         """Note a batch unless the last one noted is near."""
-        if not self.positions or position - self.positions[-1] >= _SPACING_BYTES:
+        if not self.positions or position - self.positions[-1] >= SPACING_BYTES:
             self.ordinals.append(ordinal)
             self.positions.append(position)
 

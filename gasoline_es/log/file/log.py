@@ -24,6 +24,7 @@ from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import Manifest, create_namespace, read_manifest
+from gasoline_es.log.file.newest import Newest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
 from gasoline_es.log.file.partitions import Partitions
@@ -49,6 +50,7 @@ from gasoline_es.log.port import (
     Section,
     SegmentInfo,
     Tail,
+    Wanted,
     about_json,
 )
 
@@ -100,6 +102,7 @@ class FileLog(Log):
         self._soundness: Final = Soundness(self._catalog, self._epochs)
         self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
+        self._newest: Final = Newest(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
             namespace,
             self.partition_count,
@@ -423,6 +426,13 @@ class FileLog(Log):
             tail = FileTail(topic, partition, position, self._catalog, self._counted, self._lock)
             self._catalog.subscribe(topic, partition, tail)
         return tail
+
+    def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
+        """Return the newest record that is wanted (see the port)."""
+        self._readable()
+        with self._lock:
+            self._catalog.refresh()
+            return self._newest.find(topic, partition, since_us, wanted)
 
     async def changed(self) -> None:
         """Return once something may have changed since the last call returned (see the port)."""

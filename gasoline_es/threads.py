@@ -69,6 +69,6 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
     if error is None:
         future.set_result(value)
     elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"the activity raised {error!r}"))  # a future takes no StopIteration
+        future.set_exception(RuntimeError(f"the function raised {error!r}"))  # a future takes no StopIteration
     else:
         future.set_exception(error)
