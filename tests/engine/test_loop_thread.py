@@ -83,12 +83,15 @@ def interrupted_when_blocked() -> Generator[None]:
             time.sleep(0.001)
 
     watcher = threading.Thread(target=watch)
+    # A shell lets what it starts in the background ignore the signal, and Python leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     watcher.start()
     try:
         yield
     finally:
         over.set()
         watcher.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_interrupt_cancels_the_call_and_leaves_the_thread_usable(place: Place) -> None:
