@@ -17,11 +17,13 @@ import pytest
 
 from gasoline_es import Gasoline, WorkflowHandle
 from gasoline_es.log.file import log
+from gasoline_es.log.port import Log
 from tests.engine.harness import PATIENCE_S, assert_sound, consumed, soon, successes
 from tests.engine.programs import ten_steps
 from tests.engine.subprocesses import errors, line, program
 from tests.engine.workflows import Note, notes
 
+EVENTS = "default.events"
 SILENT_S = 1.0
 """In these tests a process that shows no heartbeat for so long is taken for dead; 10 s elsewhere."""
 
@@ -49,10 +51,12 @@ class Gang:
             assert await line(worker) == "ready"
         self.workers += hired
 
-    async def kill_one(self, moments: random.Random) -> None:
+    async def kill_one(self, moments: random.Random) -> int:
+        """Return the pid of the one that was killed."""
         worker = self.workers.pop(moments.randrange(len(self.workers)))
         worker.kill()
         await worker.wait()
+        return worker.pid
 
     async def end(self) -> None:
         """Every one stops cleanly, and none has complained of a bug."""
@@ -79,6 +83,24 @@ async def assert_ran_once(gasoline: Gasoline, handles: Sequence[WorkflowHandle[i
         assert len({epoch for epoch, _ in writers}) == len(writers), "two workers under one epoch"
 
 
+def owned_by(log: Log, pid: int) -> dict[int, int]:
+    """The partitions that a process owns or owned last, with where their events end."""
+    owners = {index: log.owner(index) for index in range(log.partition_count)}
+    return {index: log.end(EVENTS, index) for index, owner in owners.items() if owner is not None and owner.pid == pid}
+
+
+async def until_they_work_again(gasoline: Gasoline, owned: dict[int, int]) -> float:
+    """Wait until somebody has recorded events in all of these partitions; return how long that took, in seconds."""
+    started = time.monotonic()
+    probes = [asyncio.ensure_future(gasoline.dispatch(ten_steps, 0)) for _ in range(100)]  # some for each of them
+    async with asyncio.timeout(PATIENCE_S):
+        while any(gasoline.log.end(EVENTS, index) == end for index, end in owned.items()):
+            await asyncio.sleep(0.005)
+    took = time.monotonic() - started
+    await soon(asyncio.gather(*probes))
+    return took
+
+
 async def run_through_kills(url: str, workers: int, workflows: int, kills: int, every_s: float) -> float:
     """Kill one worker after the other and hire another; return the longest time until what it owned worked again."""
     moments = random.Random(seed := random.randrange(1 << 32))
@@ -91,12 +113,8 @@ async def run_through_kills(url: str, workers: int, workflows: int, kills: int, 
         handles: list[WorkflowHandle[int]] = []
         for _ in range(kills):
             await asyncio.sleep(every_s * moments.uniform(0.5, 1.5))
-            await gang.kill_one(moments)
-            died = time.monotonic()
-            # One in each partition: whoever takes over is to run it.
-            probes = [await gasoline.dispatch(ten_steps, 0, tags={"probe": n}) for n in range(16)]
-            await soon(asyncio.gather(*(probe.output() for probe in probes)))
-            longest = max(longest, time.monotonic() - died)
+            dead = await gang.kill_one(moments)
+            longest = max(longest, await until_they_work_again(gasoline, owned_by(gasoline.log, dead)))
             await gang.hire(1)
         handles += await soon(dispatching, PATIENCE_S + workflows / 50)
         outputs = await soon(asyncio.gather(*(handle.output() for handle in handles)), PATIENCE_S + workflows / 50)
