@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeVar, get_args, overload
 
@@ -67,6 +68,16 @@ UNIQUE_OR_KEY: Final = "give `unique` or `key`, not both: a key already makes th
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _UnderWay:
+    """A dispatch that is not decided yet. ``id``: what it gets if it is new. ``decided``: what it got; None: it failed."""
+
+    id: str
+    name: str
+    tags: Mapping[str, str]
+    decided: asyncio.Future[str | None]
+
+
 class Client:
     """The verbs of a log opened for one namespace. Calls are decided in the order they are made, also under gather."""
 
@@ -74,8 +85,8 @@ class Client:
         self._node = node
         self._calls = Calls(node)
         self._loop = asyncio.get_running_loop()
-        self._undecided: dict[str, tuple[str, dict[str, str]]] = {}
-        """Dispatches under way: id, name and tags, so that a signal by tags finds what was dispatched just before it."""
+        self._undecided: dict[_UnderWay, None] = {}
+        """Dispatches under way, in the order of the calls: a signal by tags finds what was dispatched just before it."""
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -135,29 +146,37 @@ class Client:
     ) -> Reply:
         workflow_id = self._new_id(name, tags, unique, key)
         command = Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id)
-        self._undecided[workflow_id] = (name, tags)
+        this = _UnderWay(workflow_id, name, tags, self._loop.create_future())
+        self._undecided[this] = None
         try:
-            return await (self._decide_unique(command) if unique else self._decide(command))
+            reply = await (self._decide_unique(command, this) if unique else self._decide(command))
+            this.decided.set_result(reply.id)
+            return reply
         finally:
-            self._undecided.pop(workflow_id, None)
+            del self._undecided[this]
+            if not this.decided.done():
+                this.decided.set_result(None)
 
-    async def _decide_unique(self, command: Dispatch) -> Reply:
+    async def _decide_unique(self, command: Dispatch, this: _UnderWay) -> Reply:
         """Dispatch, unless an incomplete workflow matches when this call has its turn, in whatever partition."""
         found: str | None = None
-        tags = dict(command.tags)
+        earlier: _UnderWay | None = None
 
         async def unless_there() -> Dispatch | None:
-            nonlocal found
-            found = await self._node.find(command.name, tags) or self._dispatching(
-                command.name, tags, (), command.workflow_id
-            )
-            return command if found is None else None
+            nonlocal found, earlier
+            found = await self._node.find(command.name, command.tags)
+            earlier = None if found is not None else self._dispatching(command.name, command.tags, (), this)
+            return command if found is None and earlier is None else None
 
-        decided = await self._calls.decide_prepared(unless_there)
-        if decided is None:
-            assert found is not None
-            return Reply(found)
-        return _raised(decided[1])
+        while True:
+            decided = await self._calls.decide_prepared(unless_there)
+            if decided is not None:
+                return _raised(decided[1])
+            if earlier is not None:
+                # Whoever owns the partition may know of another one: only its answer says which, and that it is durable.
+                found = await asyncio.shield(earlier.decided)
+            if found is not None:
+                return Reply(found)
 
     async def _check_repeats(self, workflow_id: str, key: str | None, workflow: AnyWorkflow, payload: bytes) -> None:
         """Let the dispatch pass if its input is the recorded one as today's code reads that. Raises: KeyReused."""
@@ -270,7 +289,9 @@ class Client:
 
         async def first_match() -> SendSignal | None:
             # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
-            found = await self._node.find(name, wanted, passed) or self._dispatching(name, wanted, passed)
+            found = await self._node.find(name, wanted, passed)
+            if found is None and (earlier := self._dispatching(name, wanted, passed)) is not None:
+                found = earlier.id
             return None if found is None else made(found)
 
         while (decided := await self._calls.decide_prepared(first_match)) is not None:
@@ -637,14 +658,14 @@ class Client:
         return _raised(await self._calls.decide(command))
 
     def _dispatching(
-        self, name: str, tags: dict[str, str], passed: Iterable[str], before: str | None = None
-    ) -> str | None:
+        self, name: str, tags: Mapping[str, str], passed: Iterable[str], before: _UnderWay | None = None
+    ) -> _UnderWay | None:
         """Return the first match among this client's own dispatches under way (design §5), of those before ``before``."""
-        for workflow_id, (its_name, its_tags) in self._undecided.items():
-            if workflow_id == before:
+        for one in self._undecided:
+            if one is before:
                 return None
-            if its_name == name and workflow_id not in passed and tags.items() <= its_tags.items():
-                return workflow_id
+            if one.name == name and one.id not in passed and tags.items() <= one.tags.items():
+                return one
         return None
 
     def _index(self, workflow_id: str) -> int:

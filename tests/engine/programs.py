@@ -83,6 +83,18 @@ async def gang(url: str, silent_after_s: str) -> None:
     print("stopped", flush=True)
 
 
+async def unique(url: str) -> None:
+    """For each number that comes on standard input, dispatch ten unique workflows at once; print the ids they were given."""
+    async with Gasoline.open(url) as gasoline:
+        print("ready", flush=True)
+        while number := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            tags = {"k": number}
+            handles = await asyncio.gather(
+                *(gasoline.dispatch(w.one_note, None, tags=tags, unique=True) for _ in range(10))
+            )
+            print(" ".join(handle.id for handle in handles), flush=True)
+
+
 async def chaos(url: str, workflows: str) -> None:
     """Dispatch, signal and work until every workflow is complete; the same command goes on after a kill."""
     async with Gasoline.open(url) as gasoline, gasoline.worker(w.ALL, evict_after=0.02, max_concurrency=20):
@@ -171,6 +183,7 @@ if __name__ == "__main__":
         "worker": worker,
         "chaos": chaos,
         "gang": gang,
+        "unique": unique,
         "carry": carry,
         "join-twenty": join_twenty,
         "suicidal": suicidal,

@@ -22,6 +22,7 @@ async def program(*arguments: str, **environment: str) -> AsyncGenerator[asyncio
         *("-W", "error", "-m", "tests.engine.programs", *arguments),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from gasoline_es import Gasoline, SignalTo
 from gasoline_es.errors import KeyReused, WorkflowFailed, WorkflowNotFound
 from gasoline_es.events import WorkflowRerun
 from tests.engine.harness import PATIENCE_S, World, consumed, soon
-from tests.engine.subprocesses import errors, line, worker_process
+from tests.engine.subprocesses import errors, line, program, worker_process
 from tests.engine.workflows import Add, Note, count_to_three, echo, nap, notes, one_note
 
 
@@ -178,3 +179,31 @@ async def test_reader_sees_what_a_worker_process_records_and_leaves_no_trace(url
     async with worker_process(url) as worker, Gasoline.open(url, readonly=True) as reader:
         assert await line(worker) == "ready"
         assert await soon(reader.handle(handle.id, one_note).output()) == "seen"
+
+
+@pytest.mark.parametrize("driven", [True, False])
+async def test_unique_dispatches_of_five_processes_at_once_give_one_workflow_a_round(url: str, driven: bool) -> None:
+    """required.md B15: 50 callers in 5 processes, 20 rounds: one id, one creation event, and nobody sees a conflict."""
+    async with AsyncExitStack() as stack:
+        if driven:
+            worker = await stack.enter_async_context(worker_process(url))
+            assert await line(worker) == "ready"
+        callers = [await stack.enter_async_context(program("unique", url)) for _ in range(5)]
+        for caller in callers:
+            assert await line(caller) == "ready"
+        ids: list[str] = []
+        for number in range(20):
+            for caller in callers:
+                assert caller.stdin is not None
+                caller.stdin.write(b"%d\n" % number)
+            answers = [(await line(caller)).split() for caller in callers]
+            assert [len(answer) for answer in answers] == [10] * 5
+            (one,) = {one for answer in answers for one in answer}
+            ids.append(one)
+        assert len(set(ids)) == 20
+        async with Gasoline.open(url) as gasoline:
+            for number, one in enumerate(ids):
+                found = [info.id async for info in gasoline.list(tags={"k": number})]
+                assert found == [one]
+                history = await gasoline.history(one)
+                assert [event.type for event in history].count("workflow.dispatched") == 1
