@@ -21,7 +21,9 @@ from gasoline_es.runtime.sharing import Peer, Pressure, peers_of, shares
 _log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often a worker looks at the members and the partitions, besides whenever the log changes."""
+"""How often a worker looks at the members and the partitions, besides when the log changes."""
+LOOK_SOONEST_S: Final = 0.01
+"""A log that changes a thousand times a second is looked at no sooner than this: a look costs as much as some steps."""
 OLDER_LEAVE_S: Final = 1.0
 """A worker of an older version starts to give up one partition in so many seconds."""
 STAYS_S: Final = 60.0
@@ -78,8 +80,10 @@ class Rebalancing:
                     if not error.retryable:
                         raise
                     _log.warning("partitions could not be taken, trying again: %s", error)
+                soonest = min(LOOK_SOONEST_S, LOOK_AGAIN_S)
+                await asyncio.sleep(soonest)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_AGAIN_S):
+                    async with asyncio.timeout(LOOK_AGAIN_S - soonest):
                         await self._again.wait()
         finally:
             unsubscribe()

@@ -26,9 +26,11 @@ from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import (
+    Appended,
     Log,
     LogInfo,
     Member,
+    NewRecord,
     Offset,
     Outcome,
     Owner,
@@ -385,6 +387,22 @@ class OneByOne:
         self._log.open_gate = self._before
         for _ in range(10):
             self._open.release()
+
+
+async def when(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that tells nobody."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+async def post(world: World, requests: list[bytes]) -> None:
+    """Put requests into the inbox of partition 0, as another process would."""
+    log = await open_log(world.url)
+    records = [NewRecord("default.inbox", 0, "", request, world.clock.now_us()) for request in requests]
+    (outcome,) = await log.append([Section(0, None, records)])
+    assert isinstance(outcome, Appended)
+    await log.close()
 
 
 # --- what must hold of every history ----------------------------------------------------------------------------------

@@ -13,9 +13,7 @@ from gasoline_es.core.commands import Request, SendSignal, encode_request
 from gasoline_es.errors import Fenced, LogFailed, NoSpace
 from gasoline_es.events import SignalReceived
 from gasoline_es.log.memory import MemoryLog
-from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Appended, NewRecord, Section
-from tests.engine.harness import World, consumed, discarded, failures, has, soon, successes, types
+from tests.engine.harness import World, consumed, discarded, failures, has, post, soon, successes, types
 from tests.engine.workflows import Add, Note, count_to_three, echo, nap, notes, one_note
 
 # --- B04: no space ----------------------------------------------------------------------------------------------------
@@ -256,11 +254,9 @@ async def world_with_a_sent_signal(world: World) -> WorkflowHandle[list[str]]:
     client = await world.process(partitions=1)
     handle = await client.gasoline.dispatch(notes, 3)
     await client.stop()
-    log = await open_log(world.url)
-    request = encode_request(Request("r", "nobody", SendSignal(handle.id, "sent", "note", b'{"text":"sent"}', True)))
-    (outcome,) = await log.append([Section(0, None, [NewRecord("default.inbox", 0, "", request, 0)])])
-    assert isinstance(outcome, Appended)
-    await log.close()
+    await post(
+        world, [encode_request(Request("r", "nobody", SendSignal(handle.id, "sent", "note", b'{"text":"sent"}', True)))]
+    )
     return handle
 
 

@@ -13,7 +13,7 @@ from gasoline_es.errors import LogError, LogFailed, NoOwner, NoSpace
 from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Ownership
 from gasoline_es.runtime import node as node_module
-from tests.engine.harness import PATIENCE_S, Process, World, rehandle, soon
+from tests.engine.harness import Process, World, rehandle, soon, when
 from tests.engine.workflows import Note, echo, nap, one_note
 
 # A process in the middle of a take-over is made by hand.
@@ -28,13 +28,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gasoline_es.runtime.rebalancing.LOOK_AGAIN_S", 0.002)
     monkeypatch.setattr("gasoline_es.runtime.node.ROLL_BACK_WAIT_S", 0.002)
     monkeypatch.setattr("gasoline_es.runtime.calls.LOOK_AT_OWNER_S", 0.002)
-
-
-async def when(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that tells nobody."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 def shared_by(*processes: Process) -> Callable[[], bool]:

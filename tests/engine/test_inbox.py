@@ -7,9 +7,7 @@ import asyncio
 import pytest
 
 from gasoline_es.core.commands import Request, SendSignal, encode_request
-from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Appended, NewRecord, Section
-from tests.engine.harness import World, consumed, rehandle, soon
+from tests.engine.harness import World, consumed, post, rehandle, soon
 from tests.engine.workflows import Note, echo, notes, timed_note
 
 POLL = 4
@@ -18,15 +16,6 @@ POLL = 4
 @pytest.fixture
 def small_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gasoline_es.runtime.partition.INBOX_POLL_MAX", POLL)
-
-
-async def post(world: World, requests: list[bytes]) -> None:
-    """Put requests into the inbox of partition 0, as another process would."""
-    log = await open_log(world.url)
-    records = [NewRecord("default.inbox", 0, "", request, world.clock.now_us()) for request in requests]
-    (outcome,) = await log.append([Section(0, None, records)])
-    assert isinstance(outcome, Appended)
-    await log.close()
 
 
 def sent(workflow_id: str, number: int, name: str = "note") -> bytes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 import pytest
 
 from gasoline_es import ActivityContext, Workflow, WorkflowContext, activity, workflow
 from gasoline_es.errors import NoSpace
+from gasoline_es.log.port import Member
 from gasoline_es.runtime.rebalancing import STAYS_S
-from tests.engine.harness import PATIENCE_S, Process, World, has, rehandle, soon, successes, types
+from tests.engine.harness import Process, World, has, rehandle, soon, successes, types, when
 from tests.engine.workflows import Note, count_to_three, echo, nap, notes
 
 # A worker's looks at the others are made by hand where their order is the point.
@@ -25,13 +25,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looks again does so at once."""
     monkeypatch.setattr("gasoline_es.runtime.rebalancing.LOOK_AGAIN_S", 0.002)
     monkeypatch.setattr("gasoline_es.runtime.calls.LOOK_AT_OWNER_S", 0.002)
-
-
-async def when(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that tells nobody."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 def share(*processes: Process) -> list[int]:
@@ -311,3 +304,29 @@ async def test_worker_whose_partitions_were_taken_from_it_takes_its_share_again(
     await soon(sending)
     await soon(handle.signal(Note(text="b")))
     assert await soon(handle.output()) == ["a", "b"]
+
+
+# --- what looking costs -----------------------------------------------------------------------------------------------
+
+
+async def test_busy_log_is_not_looked_at_for_each_of_its_changes(
+    any_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §10: what another process appends costs a worker no look at all the members."""
+    for name in ("LOOK_SOONEST_S", "LOOK_AGAIN_S"):
+        monkeypatch.setattr(f"gasoline_es.runtime.rebalancing.{name}", 3600.0)
+    first = await any_world.process(partitions=PARTITIONS)
+    await first.work(nap)
+    await first.settle()
+    looks, members = 0, first.log.members
+
+    def counted() -> list[Member]:
+        nonlocal looks
+        looks += 1
+        return members()
+
+    monkeypatch.setattr(first.log, "members", counted)
+    client = await any_world.process()
+    for number in range(20):
+        await soon(client.gasoline.dispatch(nap, 600.0 + number))
+    assert looks == 0
