@@ -290,7 +290,7 @@ class Partition:
         if self.lost:
             done(self.lost)
             return
-        self._open.records.append(NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us()))
+        self._open.records.append(self._registry_record(key, value))
         self._open.done.append(done)
 
     def when_durable(self, done: Done) -> None:
@@ -443,8 +443,7 @@ class Partition:
         if left:
             named = left if len(left) <= SUSPECTS_NAMED_MAX else None
             value = orjson.dumps({"epoch": self.epoch, "workflows": named})
-            key = self._topics.suspects_key(self.index)
-            self._open.records.append(NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us()))
+            self._open.records.append(self._registry_record(self._topics.suspects_key(self.index), value))
         self.hurry()
 
     def _runs(self, workflow_id: str) -> bool:
@@ -486,8 +485,7 @@ class Partition:
         if self._inbox_moved:
             self._inbox_moved = False
             position = orjson.dumps(self._tail.position)
-            key = self._topics.position_key(self.index)
-            batch.records.append(NewRecord(self._topics.registry, self.index, key, position, self._clock.now_us()))
+            batch.records.append(self._registry_record(self._topics.position_key(self.index), position))
         if batch.empty:
             return None
         self._open = Batch()
@@ -576,6 +574,9 @@ class Partition:
             epoch=self.epoch,
             worker=self._worker,
         )
+
+    def _registry_record(self, key: str, value: bytes | None) -> NewRecord:
+        return NewRecord(self._topics.registry, self.index, key, value, self._clock.now_us())
 
     def _index_record(self, live: Live, data: ev.EventData, now_us: int) -> NewRecord:
         value: bytes | None = None
