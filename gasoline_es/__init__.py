@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from gasoline_es.operations import Operation, operation
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.reviving import ReviveInfo
+    from gasoline_es.scheduling import ScheduleHandle, ScheduleInfo
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.subscribing import Subscription
-    from gasoline_es.sync import SyncGasoline, SyncWorkflowHandle
+    from gasoline_es.sync import SyncGasoline, SyncScheduleHandle, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -62,12 +63,15 @@ __all__ = [
     "Received",
     "RerunInfo",
     "ReviveInfo",
+    "ScheduleHandle",
+    "ScheduleInfo",
     "Signal",
     "SignalTo",
     "Step",
     "SubWorkflow",
     "Subscription",
     "SyncGasoline",
+    "SyncScheduleHandle",
     "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
@@ -103,12 +107,15 @@ _MODULES = {
     "Received": "messages",
     "RerunInfo": "core.starting_over",
     "ReviveInfo": "reviving",
+    "ScheduleHandle": "scheduling",
+    "ScheduleInfo": "scheduling",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",
     "SubWorkflow": "sending",
     "Subscription": "subscribing",
     "SyncGasoline": "sync",
+    "SyncScheduleHandle": "sync",
     "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",

@@ -10,12 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeVar, get_args, overload
 
 from gasoline_es.core.codec import decode
-from gasoline_es.core.commands import Asked, Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Silence, Wake
+from gasoline_es.core.commands import Cancel, Dispatch, Recover, Reply, Rerun, SendSignal, Silence, Wake
 from gasoline_es.core.decide import not_found, without_output
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import Event, WorkflowCompleted
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import (
     check_caller_id,
     check_name,
@@ -36,23 +35,20 @@ from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import (
     DefinitionError,
-    GasolineError,
     KeyReused,
     LogCorrupt,
-    LogReadOnly,
     WorkflowFailed,
     WorkflowNotFound,
 )
 from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo, check_its_name
-from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.messages import Message, Received, check_message, check_message_kind, message_codec
 from gasoline_es.operating import OperationContext, at_work, check_operation, refuse_at_work
 from gasoline_es.operations import Operation
+from gasoline_es.outside import check_size, raised
 from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
-from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
+from gasoline_es.scheduling import Scheduling
 from gasoline_es.signals import Signal, signal_codec
 from gasoline_es.subscribing import Subscription, received
 
@@ -78,13 +74,11 @@ class _UnderWay:
     decided: asyncio.Future[str | None]
 
 
-class Client:
+class Client(Scheduling):
     """The verbs of a log opened for one namespace. Calls are decided in the order they are made, also under gather."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
-        self._calls = Calls(node)
-        self._loop = asyncio.get_running_loop()
+        super().__init__(node)
         self._undecided: dict[_UnderWay, None] = {}
         """Dispatches under way, in the order of the calls: a signal by tags finds what was dispatched just before it."""
 
@@ -121,7 +115,7 @@ class Client:
             raise ValueError(UNIQUE_OR_KEY)
         canonical_tags = check_tags(tags, f"dispatch of {workflow.name!r}")
         payload = workflow.input_codec.encode(input, workflow.parameter)
-        _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
+        check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         _check_ray_id(ray_id)
         try:
             reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "")
@@ -138,7 +132,7 @@ class Client:
         if unique and key is not None:
             raise ValueError(UNIQUE_OR_KEY)
         canonical_tags = check_tags(tags, f"dispatch of {check_name('workflow', name)!r}")
-        _check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
+        check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         return await self._dispatch(name, payload, canonical_tags, unique, key, "")
 
     async def _dispatch(
@@ -171,7 +165,7 @@ class Client:
         while True:
             decided = await self._calls.decide_prepared(unless_there)
             if decided is not None:
-                return _raised(decided[1])
+                return raised(decided[1])
             if earlier is not None:
                 # Whoever owns the partition may know of another one: only its answer says which, and that it is durable.
                 found = await asyncio.shield(earlier.decided)
@@ -297,7 +291,7 @@ class Client:
         while (decided := await self._calls.decide_prepared(first_match)) is not None:
             command, reply = decided
             if not isinstance(reply.error, WorkflowNotFound):
-                return _raised(reply)
+                return raised(reply)
             # It completed between the look-up and the send: the next one is the first now.
             passed.add(command.workflow_id)
         return None
@@ -311,7 +305,7 @@ class Client:
         refuse_at_work("signal", "an `id=` for each", from_activity=from_activity)
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
         replies = await self._calls.decide_many(commands)
-        return [_raised(reply).id for reply in replies]
+        return [raised(reply).id for reply in replies]
 
     def _signal_command(self, signal: Signal, to: str, caller_id: str | None) -> SendSignal:
         if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
@@ -321,7 +315,7 @@ class Client:
         return self._send_command(kind.__signal_name__, body, to, caller_id)
 
     def _send_command(self, name: str, body: bytes, to: str, caller_id: str | None) -> SendSignal:
-        _check_size(f"signal {check_name('signal', name)!r}", body)
+        check_size(f"signal {check_name('signal', name)!r}", body)
         check_workflow_id(to)
         if caller_id is not None:
             check_caller_id("signal id", caller_id)
@@ -346,7 +340,7 @@ class Client:
         name = kind.__message_name__
         tags = check_tags(topic, f"the topic of message {name!r}")
         body = message_codec(kind).encode(message, name)
-        _check_size(f"message {name!r}", body, canonical(tags).encode())
+        check_size(f"message {name!r}", body, canonical(tags).encode())
         _check_ray_id(ray_id)
         now_us = self._node.clock.now_us()
         request_id = new_workflow_id(now_us, self._node.entropy(8))
@@ -650,13 +644,6 @@ class Client:
                 return data.output
         return (await self._state(index, workflow_id)).output
 
-    @property
-    def _by(self) -> str:
-        return f"client {self._node.log.incarnation}"
-
-    async def _decide(self, command: Asked) -> Reply:
-        return _raised(await self._calls.decide(command))
-
     def _dispatching(
         self, name: str, tags: Mapping[str, str], passed: Iterable[str], before: _UnderWay | None = None
     ) -> _UnderWay | None:
@@ -704,26 +691,6 @@ class Client:
             events=summary.seq,
         )
 
-    def _outside(self, verb: str) -> None:
-        check_outside_body(
-            f"call `gasoline.{verb}(…)` in an activity, `await ctx.activity(…)`, or outside the workflow"
-        )
-        if asyncio.get_running_loop() is not self._loop:
-            # It would wait for ever for what only the other loop can tell it.
-            raise GasolineError(
-                f"`gasoline.{verb}(…)` was called on another event loop than the one the log was opened on. Await it there; "
-                f"from another thread: `asyncio.run_coroutine_threadsafe(gasoline.{verb}(…), loop).result()`, where `loop` is "
-                f"the loop it was opened on. For code that is not async there is `Gasoline.open_sync(…)`"
-            )
-
-    def _writable(self, verb: str) -> None:
-        self._outside(verb)
-        self._node.check()
-        if not self._node.log.writable:
-            raise LogReadOnly(
-                f"`{verb}` needs a log opened for writing; this one is opened to read: {self._node.log.url}"
-            )
-
 
 def _at(time_us: int) -> str:
     return f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S} UTC"
@@ -742,12 +709,6 @@ def _nobody(name: str, wanted: dict[str, str]) -> WorkflowNotFound:
     return WorkflowNotFound(f"no incomplete workflow {name!r} has the tags {wanted}", workflow=name, tags=wanted)
 
 
-def _raised(reply: Reply) -> Reply:
-    if reply.error is not None:
-        raise reply.error
-    return reply
-
-
 def _check_ray_id(ray_id: str | None) -> None:
     if ray_id is not None and not is_workflow_id(ray_id):
         raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")
@@ -757,13 +718,6 @@ def _moment_us(name: str, moment: datetime) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{name}={moment!r} has no time zone: write datetime(…, tzinfo=UTC)")
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _check_size(what: str, *parts: bytes) -> None:
-    """Refuse at the call what could not be recorded. Raises: RecordTooLarge."""
-    size = sum(map(len, parts))
-    if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
-        raise too_large(what, size)
 
 
 __all__ = ["Client"]

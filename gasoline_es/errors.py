@@ -105,6 +105,14 @@ class WorkflowNotFound(GasolineError):
     """No such workflow, or no incomplete one that matches."""
 
 
+class ScheduleNotFound(GasolineError):
+    """No such schedule, or it was removed. Field: ``schedule`` (its name)."""
+
+
+class ScheduleExists(GasolineError):
+    """Another schedule has the name that this one would get. Field: ``schedule`` (its name)."""
+
+
 class KeyReused(GasolineError):
     """A dispatch used a ``key`` that belongs to a workflow with another input. Fields: ``workflow_id``, ``key``."""
 

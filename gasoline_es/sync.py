@@ -20,6 +20,7 @@ from gasoline_es.client import Client
 from gasoline_es.definitions import Workflow
 from gasoline_es.handles import WorkflowHandle
 from gasoline_es.runtime.loop_thread import LoopThread
+from gasoline_es.scheduling import ScheduleHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +49,18 @@ def _blocking(
 ) -> Callable[Concatenate[SyncWorkflowHandle[O], P], T]: ...
 @overload
 def _blocking(
+    verb: Callable[Concatenate[ScheduleHandle[O], P], Coroutine[Any, Any, WorkflowHandle[O]]], /
+) -> Callable[Concatenate[SyncScheduleHandle[O], P], SyncWorkflowHandle[O]]: ...
+@overload
+def _blocking(
+    verb: Callable[Concatenate[ScheduleHandle[O], P], Coroutine[Any, Any, T]], /
+) -> Callable[Concatenate[SyncScheduleHandle[O], P], T]: ...
+@overload
+def _blocking(
+    verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, ScheduleHandle[O]]], /
+) -> Callable[Concatenate[SyncGasoline, P], SyncScheduleHandle[O]]: ...
+@overload
+def _blocking(
     verb: Callable[Concatenate[Client, P], Coroutine[Any, Any, WorkflowHandle[O]]], /
 ) -> Callable[Concatenate[SyncGasoline, P], SyncWorkflowHandle[O]]: ...
 @overload
@@ -69,7 +82,9 @@ def _blocking(verb: Callable[..., Coroutine[Any, Any, Any]], /) -> Callable[...,
     @functools.wraps(verb)
     def blocking(self: _Blocking, /, *args: Any, **kwargs: Any) -> Any:
         given: Any = self._loop.call(name, lambda: verb(self._asynchronous, *args, **kwargs))
-        return SyncWorkflowHandle(self._loop, cast(Any, given)) if isinstance(given, WorkflowHandle) else given
+        if isinstance(given, WorkflowHandle):
+            return SyncWorkflowHandle(self._loop, cast(Any, given))
+        return SyncScheduleHandle(self._loop, cast(Any, given)) if isinstance(given, ScheduleHandle) else given
 
     return _told(blocking, verb)
 
@@ -111,7 +126,9 @@ def _iterating(
 def _told(made: F, verb: Callable[..., Any]) -> F:
     """Let ``help`` show what the verb returns here."""
     signature = inspect.signature(verb)
-    returns = str(signature.return_annotation).replace("WorkflowHandle", "SyncWorkflowHandle").removeprefix("Async")
+    returns = str(signature.return_annotation).removeprefix("Async")
+    for handle in ("WorkflowHandle", "ScheduleHandle"):
+        returns = returns.replace(handle, f"Sync{handle}")
     cast(Any, made).__signature__ = signature.replace(return_annotation=returns)
     return made
 
@@ -143,6 +160,32 @@ class SyncWorkflowHandle(_Blocking, Generic[O]):
     silence = _blocking(WorkflowHandle[O].silence)
     recover = _blocking(WorkflowHandle[O].recover)
     rerun = _blocking(WorkflowHandle[O].rerun)
+
+
+class SyncScheduleHandle(_Blocking, Generic[O]):
+    """A schedule by name, with the type of its workflows' output: a :class:`ScheduleHandle` whose verbs block."""
+
+    __slots__ = ()
+
+    def __init__(self, loop: LoopThread[Any], handle: ScheduleHandle[O]) -> None:
+        self._loop = loop
+        self._asynchronous = handle
+
+    def __repr__(self) -> str:
+        return repr(self._asynchronous)
+
+    @property
+    def name(self) -> str:
+        """The schedule's name."""
+        name: str = self._asynchronous.name
+        return name
+
+    get = _blocking(ScheduleHandle[O].get)
+    pause = _blocking(ScheduleHandle[O].pause)
+    resume = _blocking(ScheduleHandle[O].resume)
+    trigger = _blocking(ScheduleHandle[O].trigger)
+    remove = _blocking(ScheduleHandle[O].remove)
+    history = _blocking(ScheduleHandle[O].history)
 
 
 class SyncGasoline(_Blocking):
@@ -199,6 +242,10 @@ class SyncGasoline(_Blocking):
         """Return a handle for an id. Whether there is such a workflow shows at first use."""
         return SyncWorkflowHandle(self._loop, self._asynchronous.handle(workflow_id, workflow))
 
+    def schedule_handle(self, name: str, workflow: Workflow[Any, O]) -> SyncScheduleHandle[O]:
+        """Return a handle for the schedule of a name. Whether there is one shows at first use."""
+        return SyncScheduleHandle(self._loop, self._asynchronous.schedule_handle(name, workflow))
+
     dispatch = _blocking(Client.dispatch)
     signal = _blocking(Client.signal)
     signal_many = _blocking(Client.signal_many)
@@ -214,7 +261,9 @@ class SyncGasoline(_Blocking):
     message = _blocking(Client.message)
     tail = _blocking(Client.tail)
     operation = _blocking(Client.operation)
+    schedule = _blocking(Client.schedule)
+    schedules = _iterating(Client.schedules, at_once=LISTED_AT_ONCE)
     list = _iterating(Client.list, at_once=LISTED_AT_ONCE)  # last: it hides the builtin from here on
 
 
-__all__ = ["SyncGasoline", "SyncWorkflowHandle"]
+__all__ = ["SyncGasoline", "SyncScheduleHandle", "SyncWorkflowHandle"]

@@ -24,6 +24,7 @@ from gasoline_es.log.port import Record
 from projections.current import CurrentState
 from projections.history import HistoryIndex
 from projections.queues import SignalQueues
+from projections.schedules import ScheduleView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 
@@ -39,6 +40,8 @@ class PartitionViews:
         self._tags = TagIndex()
         self._wake = WakeQueue()
         self._queues = SignalQueues()
+        self.schedules = ScheduleView()
+        """Folded from a topic of their own: see there."""
 
     def apply(
         self,

@@ -459,7 +459,8 @@ def _dispatched(data: ev.WorkflowDispatched, event: Event, full: bool) -> Line:
     if data.tags:
         line.below.append(Line("tags:", render.tags(data.tags, full=full), title_style=FAINT))
     unique = "yes" if data.unique else None
-    told = (("key", data.key), ("parent", data.parent), ("unique", unique), ("fork of", data.forked_from))
+    made_by = (("parent", data.parent), ("fork of", data.forked_from), ("schedule", data.schedule))
+    told = (("key", data.key), ("unique", unique), *made_by)
     for label, value in told:
         if value is not None:
             line.below.append(Line(f"{label}:", escape(value), title_style=FAINT))

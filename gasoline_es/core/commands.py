@@ -9,15 +9,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import orjson
 from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
+from gasoline_es.core.durations import MAX_US
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
+from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
 from gasoline_es.core.tags import check_tags
+from gasoline_es.core.timetable import INTERVAL_US_MIN, Cron, Every, Timetable, check_cron
 from gasoline_es.core.values import check_depth
 from gasoline_es.errors import GasolineError
 
@@ -35,6 +38,7 @@ class Dispatch:
     key: str | None = None
     parent: str | None = None
     ray_id: str = ""
+    schedule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,60 @@ class TellOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class SetSchedule:
+    """Make a schedule, or, with ``replace``, change the one of this name. Either ``cron`` or ``interval_us`` is set."""
+
+    TYPE: ClassVar[str] = "set_schedule"
+    schedule_id: str
+    name: str
+    workflow: str
+    input: bytes
+    tags: Mapping[str, str]
+    cron: str | None
+    timezone: str
+    interval_us: int | None
+    missed: Missed
+    overlap: Overlap
+    by: str
+    replace: bool = False
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it."""
+        return self.schedule_id
+
+    def timetable(self, now_us: int) -> Timetable:
+        """Return when it is due; an interval is counted from now."""
+        if self.cron is not None:
+            return Cron(self.cron, self.timezone)
+        assert self.interval_us is not None
+        return Every(self.interval_us, now_us)
+
+
+ScheduleVerb = Literal["pause", "resume", "trigger", "remove"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSchedule:
+    """Do something about a schedule. ``name``: as it was asked for, for people. ``run_id``: what ``trigger`` starts.
+
+    That one is the caller's, new for each time, by which a repeat of the command is recognised.
+    """
+
+    TYPE: ClassVar[str] = "change_schedule"
+    schedule_id: str
+    verb: ScheduleVerb
+    by: str
+    name: str = ""
+    run_id: str = ""
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it."""
+        return self.schedule_id
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """A worker asks a process that drives nothing to release the partition. ``workflow_id`` is empty: it is for the owner."""
 
@@ -159,8 +217,8 @@ class Yield:
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
-Asked = Decidable | Rerun
-"""What one may ask of a workflow. (A rerun is decided from its whole history.)"""
+Asked = Decidable | Rerun | SetSchedule | ChangeSchedule
+"""What one may ask of a workflow, or of a schedule. (A rerun is decided from its whole history.)"""
 Command = Asked | Yield
 
 _KINDS: tuple[type[Command], ...] = (
@@ -174,6 +232,8 @@ _KINDS: tuple[type[Command], ...] = (
     Rerun,
     AwaitOutput,
     TellOutput,
+    SetSchedule,
+    ChangeSchedule,
     Yield,
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
@@ -254,6 +314,8 @@ def _checked(command: Command) -> Command:
             raise TypeError(f"ray id {command.ray_id!r}")
         if check_tags(command.tags, "dispatch") != command.tags:
             raise TypeError("tags are not canonical")
+        if command.schedule is not None:
+            raise TypeError("only a schedule's owner dispatches for it")
     elif isinstance(command, SendSignal):
         check_name("signal", command.name)
         check_caller_id("signal id", command.signal_id)
@@ -274,11 +336,32 @@ def _checked(command: Command) -> Command:
             raise TypeError(f"silenced {command.silenced!r}")
     elif type(command.by) is not str:
         raise TypeError(f"by {command.by!r}")
+    elif isinstance(command, SetSchedule):
+        _check_schedule(command)
+    elif isinstance(command, ChangeSchedule):
+        if command.verb not in get_args(ScheduleVerb) or type(command.name) is not str:
+            raise TypeError(f"verb {command.verb!r}, name {command.name!r}")
+        if command.verb == "trigger" and slot_of(check_workflow_id(command.run_id)) != slot_of(command.schedule_id):
+            raise TypeError(f"a workflow stays in the slot of its schedule: {command.run_id!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
     elif isinstance(command, Revive) and type(command.error) is not str:
         raise TypeError(f"error {command.error!r}")
     return command
+
+
+def _check_schedule(command: SetSchedule) -> None:
+    check_name("schedule", command.name)
+    check_name("workflow", command.workflow)
+    if check_tags(command.tags, "a schedule") != command.tags:
+        raise TypeError("tags are not canonical")
+    if command.missed not in MISSED or command.overlap not in OVERLAPS or type(command.replace) is not bool:
+        raise TypeError(f"missed {command.missed!r}, overlap {command.overlap!r}, replace {command.replace!r}")
+    if command.cron is None:
+        if type(command.interval_us) is not int or not INTERVAL_US_MIN <= command.interval_us <= MAX_US:
+            raise TypeError(f"interval {command.interval_us!r}")
+    elif check_cron(command.cron, command.timezone) != Cron(command.cron, command.timezone):
+        raise TypeError(f"the cron expression is not canonical: {command.cron!r}")
 
 
 def encode_reply(request_id: str, reply: Reply) -> bytes:

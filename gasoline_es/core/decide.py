@@ -7,7 +7,7 @@ Pure: the state comes in, events go out, nobody is told anything before they are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, assert_never, cast
+from typing import Final, Literal, assert_never
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import (
@@ -29,7 +29,7 @@ from gasoline_es.core.ids import time_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.retry import backoff_us
 from gasoline_es.core.state import Started, WorkflowState
-from gasoline_es.core.values import parse_json
+from gasoline_es.core.values import same_json
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.errors import GasolineError, KeyReused, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
 
@@ -75,10 +75,11 @@ def _dispatch(state: WorkflowState | None, command: Dispatch, request_id: str | 
             key=command.key,
             parent=command.parent,
             request_id=request_id,
+            schedule=command.schedule,
         )
         return [dispatched], Reply(command.workflow_id, created=True)
     first = state.dispatched
-    if first is not None and not _same_json(first.input, command.input):
+    if first is not None and not same_json(first.input, command.input):
         return [], Reply(
             error=KeyReused(
                 f"the key {command.key!r} belongs to workflow {command.workflow_id} of {first.name!r}, which was dispatched "
@@ -88,24 +89,6 @@ def _dispatch(state: WorkflowState | None, command: Dispatch, request_id: str | 
             )
         )
     return [], Reply(command.workflow_id)
-
-
-def _same_json(one: bytes, other: bytes) -> bool:
-    # What was read back from the log is rendered anew: 1e22 and 1E+22 are the same input.
-    return one == other or _equal(parse_json(one), parse_json(other))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two trees of JSON are the same. To Python True, 1 and 1.0 are equal; as inputs they are not."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        mapping = cast(dict[str, Any], one)
-        return mapping.keys() == other.keys() and all(_equal(value, other[key]) for key, value in mapping.items())
-    if isinstance(one, list):
-        values = cast(list[Any], one)
-        return len(values) == len(other) and all(map(_equal, values, other))
-    return bool(one == other)
 
 
 def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:

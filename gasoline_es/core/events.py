@@ -51,6 +51,7 @@ class WorkflowDispatched:
     """The first event of every workflow. ``key`` is the caller's idempotency key; ``request_id`` the deciding command's.
 
     ``forked_from``: the workflow whose history it goes on with; ``seed``: the one whose draws it repeats up to there.
+    ``schedule``: the id of the schedule that started it.
     """
 
     TYPE: ClassVar[str] = "workflow.dispatched"
@@ -63,6 +64,7 @@ class WorkflowDispatched:
     request_id: str | None = None
     forked_from: str | None = None
     seed: str | None = None
+    schedule: str | None = None
 
 
 @fact

@@ -30,6 +30,7 @@ def _read_dispatched(d: Data) -> ev.EventData:
         request_id=d.get("request_id"),
         forked_from=d.get("forked_from"),
         seed=d.get("seed"),
+        schedule=d.get("schedule"),
     )
 
 

@@ -35,7 +35,7 @@ def _error(error: ev.ErrorInfo) -> dict[str, Any]:
 
 def _dispatched(e: ev.WorkflowDispatched) -> dict[str, Any]:
     data: dict[str, Any] = {"name": e.name, "input": _raw(e.input), "tags": dict(e.tags), "unique": e.unique}
-    for name in ("key", "parent", "request_id", "forked_from", "seed"):
+    for name in ("key", "parent", "request_id", "forked_from", "seed", "schedule"):
         value = getattr(e, name)
         if value is not None:
             data[name] = value

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gasoline_es.core.events import EventData
+from gasoline_es.core.schedule_events import ScheduleEvent
+from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.state import Summary
 
 
@@ -44,10 +46,29 @@ class Received:
     forgotten_us: int | None
 
 
+class ScheduleView(Protocol):
+    """The schedules of one partition: folded from their durable events, in order of offset."""
+
+    next_offset: int
+
+    def apply(self, offset: int, event: ScheduleEvent, /) -> None:
+        """Fold the event at ``offset``."""
+
+    def fold(self, records: Iterable[Any], /) -> None:
+        """Fold events as read from the log, from ``next_offset`` on."""
+
+    def get(self, schedule_id: str, /) -> Schedule | None: ...
+
+    def __iter__(self) -> Iterator[Schedule]: ...
+
+
 class Views(Protocol):
     """The views of one partition: folded from its durable events, in order of offset."""
 
     next_offset: int
+
+    @property
+    def schedules(self) -> ScheduleView: ...
 
     def apply(
         self,

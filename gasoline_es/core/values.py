@@ -53,6 +53,25 @@ def dump_json(value: Any) -> bytes:
     return raw
 
 
+def same_json(one: bytes, other: bytes) -> bool:
+    """Tell whether two JSON texts are the same value."""
+    # What was read back from the log is rendered anew: 1e22 and 1E+22 are the same input.
+    return one == other or _equal(parse_json(one), parse_json(other))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two trees of JSON are the same. To Python True, 1 and 1.0 are equal; as inputs they are not."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        mapping = cast(dict[str, Any], one)
+        return mapping.keys() == other.keys() and all(_equal(value, other[key]) for key, value in mapping.items())
+    if isinstance(one, list):
+        values = cast(list[Any], one)
+        return len(values) == len(other) and all(map(_equal, values, other))
+    return bool(one == other)
+
+
 def check_depth(raw: bytes) -> None:
     """Refuse JSON that nests too deeply to be read inside a record. Raises: ValueError."""
     if len(raw) > 2 * DEPTH_MAX and raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gasoline_es.core.events import EventData, WorkflowDispatched
+from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import NewRecord
 from gasoline_es.runtime.live import Live
@@ -25,13 +26,26 @@ class Batch:
     are what the driver hears of again once their outcomes are durable.
     """
 
-    __slots__ = ("_dispatched", "attempts", "done", "facts", "lives", "published", "records", "times", "told")
+    __slots__ = (
+        "_dispatched",
+        "attempts",
+        "done",
+        "facts",
+        "lives",
+        "published",
+        "records",
+        "schedules",
+        "times",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.records: list[NewRecord] = []
         self.lives: list[Live] = []
         self.facts: list[EventData] = []
         self.times: list[int] = []
+        self.schedules: list[ScheduleEvent] = []
+        """The events of schedules among the records, in order."""
         self.told: set[int] = set()
         """The partitions to whose inboxes some of the records go."""
         self.published = False

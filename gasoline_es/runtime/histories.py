@@ -40,6 +40,16 @@ async def history(workflow_id: str, log: Log, topic: str, partition: int, views:
     return events
 
 
+async def values_of(subject: str, log: Log, topic: str, partition: int) -> list[bytes]:
+    """Read the values of all records whose keys begin with ``subject/``, by looking through the whole partition."""
+    values: list[bytes] = []
+    records = log.read(topic, partition)
+    while chunk := list(islice(records, SCAN_CHUNK)):
+        values += [value for _, value in _of(subject, chunk)]
+        await asyncio.sleep(0)
+    return values
+
+
 def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> WorkflowState:
     """Fold what is recorded of a workflow; what its loops have forgotten is not read for it.
 

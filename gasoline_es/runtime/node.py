@@ -18,7 +18,7 @@ from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowSilenced
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import Views
+from gasoline_es.core.ports import ScheduleView, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
@@ -30,6 +30,7 @@ from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
+from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Node:
         self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
         self.on_change(self.messages.heard)
         self.operations = Operations()
+        self._alarms = Timers(clock, self._due)
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
@@ -163,6 +165,7 @@ class Node:
         index = ownership.partition
         views = self._views[index]
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
+        await self._fold_schedules(index, ownership.ends.get(self.topics.schedules, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
         if former is not None:
@@ -175,6 +178,7 @@ class Node:
         self.partitions[index] = partition
         if self.driver is not None:
             self.drive(partition)
+        partition.schedules.arm_all()
         return partition
 
     async def _consume_inbox(self, partition: Partition) -> None:
@@ -270,6 +274,15 @@ class Node:
             end = self.log.end(self.topics.events, index)
         return end
 
+    async def schedules(self, index: int) -> ScheduleView:
+        """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
+        views = await self.views(index)
+        if index not in self.partitions:
+            async with self._locks[index]:
+                if index not in self.partitions:
+                    await self._fold_schedules(index, self.log.end(self.topics.schedules, index))
+        return views.schedules
+
     async def look_up(self, workflow_id: str) -> Summary | None:
         """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""
         index = self.index_of(workflow_id)
@@ -300,15 +313,21 @@ class Node:
             return self._views[index], damage
 
     async def _fold(self, index: int, stop: int | None) -> None:
-        """Fold a partition's events up to an offset (None: the end, or damage), letting others have a turn now and then."""
-        views = self._views[index]
-        if stop is not None and views.next_offset >= stop:
+        """Fold a partition's events up to an offset (None: the end, or damage)."""
+        await self._fold_into(self._views[index], self.topics.events, index, stop)
+
+    async def _fold_schedules(self, index: int, stop: int) -> None:
+        await self._fold_into(self._views[index].schedules, self.topics.schedules, index, stop)
+
+    async def _fold_into(self, view: Views | ScheduleView, topic: str, index: int, stop: int | None) -> None:
+        """Let a view fold what it has not seen of a topic, letting others have a turn now and then."""
+        if stop is not None and view.next_offset >= stop:
             return
-        records = self.log.read(self.topics.events, index, views.next_offset, stop)
-        while stop is None or views.next_offset < stop:
-            before = views.next_offset
-            views.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
-            if views.next_offset == before:
+        records = self.log.read(topic, index, view.next_offset, stop)
+        while stop is None or view.next_offset < stop:
+            before = view.next_offset
+            view.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
+            if view.next_offset == before:
                 break
             await asyncio.sleep(0)
 
@@ -421,6 +440,18 @@ class Node:
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
+    def alarm(self, schedule_id: str, due_us: int) -> None:
+        self._alarms.arm(schedule_id, due_us)
+
+    def _due(self, schedule_id: str) -> None:
+        partition = self.partition_of(schedule_id)
+        if partition is None or partition.lost:
+            return
+        try:
+            partition.schedules.due(schedule_id)
+        except Exception as error:
+            self.broke(error)
+
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         _log.warning(
             "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
@@ -432,8 +463,11 @@ class Node:
         if partition.lost:
             return
         await self._consume_inbox(partition)
-        if self.driver is not None and not partition.lost:
+        if partition.lost:
+            return
+        if self.driver is not None:
             self.driver.wake(partition, workflow_ids)
+        partition.schedules.arm_all()
 
     def lost(self, partition: Partition, error: LogError) -> None:
         _log.warning("partition %d is not owned any more: %s", partition.index, error)
@@ -490,6 +524,7 @@ class Node:
             for partition in self.partitions.values():
                 partition.leave()
             await self._appender.flush()
+        self._alarms.close()
         tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:
             task.cancel()

@@ -19,6 +19,7 @@ from gasoline_es.core.codec import Envelope
 from gasoline_es.core.commands import (
     Asked,
     Cancel,
+    ChangeSchedule,
     Command,
     Dispatch,
     Recover,
@@ -27,6 +28,7 @@ from gasoline_es.core.commands import (
     Rerun,
     Revive,
     SendSignal,
+    SetSchedule,
     Silence,
     TellOutput,
     Wake,
@@ -42,6 +44,7 @@ from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
+from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
 from gasoline_es.log.port import (
@@ -58,6 +61,7 @@ from gasoline_es.log.port import (
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.schedules import Schedules
 from gasoline_es.runtime.starting_over import start_over
 from gasoline_es.runtime.topics import Topics
 
@@ -114,6 +118,9 @@ class Hooks(Protocol):
     def leave(self, old: Live, new: Live) -> None:
         """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
+    def alarm(self, schedule_id: str, due_us: int) -> None:
+        """A schedule is due at this time."""
+
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
 
@@ -134,6 +141,7 @@ class Partition:
         self.lives: dict[str, Live] = {}
         self.lost: LogError | None = None
         """Why it is not ours any more, once it is not."""
+        self.schedules = Schedules(self, views.schedules)
         self.suspects: set[str] = set()
         """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
@@ -310,6 +318,8 @@ class Partition:
         """Decide a command now. The reply may be told once :meth:`when_durable` says so, not before."""
         if isinstance(command, Rerun):
             return start_over(self, command)
+        if isinstance(command, SetSchedule | ChangeSchedule):
+            return self.schedules.decide(command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
             return Reply(found)
@@ -383,6 +393,35 @@ class Partition:
                 if live.state.summary.incomplete:
                     return live.id
         return None
+
+    # --- schedules ----------------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return the wall time."""
+        return self._clock.now_us()
+
+    def goes_on(self, workflow_id: str) -> bool:
+        """Whether a workflow of this partition runs or sleeps, by what is decided so far."""
+        live = self.lives.get(workflow_id)
+        summary = live.state.summary if live is not None else self.views.summary(workflow_id)
+        return summary is not None and summary.status in ("running", "sleeping")
+
+    def record_schedule(self, schedule_id: str, seq: int, name: str, data: ScheduleData) -> ScheduleEvent:
+        """Queue a schedule's event for the next append. Raises: RecordTooLarge: nothing happened."""
+        event = ScheduleEvent(schedule_id, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
+        value = encode_schedule_event(event, self._log.namespace)
+        require_fit(data.TYPE, value)
+        batch = self._open
+        key = f"{schedule_id}/{seq}"
+        batch.records.append(NewRecord(self._topics.schedules, self.index, key, value, event.time_us))
+        batch.schedules.append(event)
+        if not self._asked:
+            self._ask()
+        return event
+
+    def alarm(self, schedule_id: str, due_us: int) -> None:
+        """See that ``schedules.due`` is called at this time."""
+        self._hooks.alarm(schedule_id, due_us)
 
     # --- the inbox ----------------------------------------------------------------------------------------------------
 
@@ -513,6 +552,8 @@ class Partition:
                 live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
+        if batch.schedules:
+            self.schedules.durable(batch.schedules, outcome.offsets[self._topics.schedules])
         for done in batch.done:
             done(None)
         if batch.told:
@@ -539,6 +580,7 @@ class Partition:
         for live in touched.values():
             live.drop_run()
             self.lives.pop(live.id, None)
+        self.schedules.roll_back()
         self._tail = self._log.tail(self._topics.inbox, self.index, self._position_durable())
         for failed in batches:
             for done in failed.done:

@@ -8,7 +8,7 @@ import zlib
 class Topics:
     """``<namespace>.events`` and its siblings."""
 
-    __slots__ = ("events", "inbox", "index", "messages", "registry", "replies")
+    __slots__ = ("events", "inbox", "index", "messages", "registry", "replies", "schedules")
 
     def __init__(self, namespace: str) -> None:
         self.events = f"{namespace}.events"
@@ -17,6 +17,7 @@ class Topics:
         self.messages = f"{namespace}.messages"
         self.registry = f"{namespace}.registry"
         self.replies = f"{namespace}.replies"
+        self.schedules = f"{namespace}.schedules"
 
     def position_key(self, partition: int) -> str:
         """The registry key under which an owner stores how far it has read its inbox."""

@@ -226,6 +226,7 @@ class Process:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        node._alarms.close()
         if driver is not None:
             driver.stopping = True
             driver.runner.stopping = True

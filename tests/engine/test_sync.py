@@ -21,8 +21,10 @@ from gasoline_es import (
     Gasoline,
     Message,
     OperationContext,
+    ScheduleHandle,
     SignalTo,
     SyncGasoline,
+    SyncScheduleHandle,
     SyncWorkflowHandle,
     WorkflowContext,
     WorkflowHandle,
@@ -37,6 +39,7 @@ from gasoline_es.errors import (
     LogCorrupt,
     LogError,
     LogReadOnly,
+    ScheduleNotFound,
     StepMisused,
     WorkflowCancelled,
     WorkflowFailed,
@@ -98,17 +101,22 @@ def test_every_verb_of_the_asynchronous_client_is_there() -> None:
     assert verbs(WorkflowHandle) - verbs(SyncWorkflowHandle) == set()
     assert verbs(SyncGasoline) - verbs(Gasoline) == {"close"}
     assert verbs(SyncWorkflowHandle) - verbs(WorkflowHandle) == set()
+    assert verbs(SyncScheduleHandle) == verbs(ScheduleHandle)
 
 
-@pytest.mark.parametrize(("blocking", "awaited"), [(SyncGasoline, Client), (SyncWorkflowHandle, WorkflowHandle)])
+@pytest.mark.parametrize(
+    ("blocking", "awaited"),
+    [(SyncGasoline, Client), (SyncWorkflowHandle, WorkflowHandle), (SyncScheduleHandle, ScheduleHandle)],
+)
 def test_verbs_have_the_signatures_and_the_docs_of_the_awaited_ones(blocking: type[Any], awaited: type[Any]) -> None:
-    for name in verbs(awaited) & verbs(blocking) - {"id", "log"}:
+    for name in verbs(awaited) & verbs(blocking) - {"id", "name", "log"}:
         here, there = getattr(blocking, name), getattr(awaited, name)
         assert inspect.signature(here).parameters == inspect.signature(there).parameters, name
         assert here.__doc__ == there.__doc__, name
         assert not inspect.iscoroutinefunction(here), name
     assert inspect.signature(Gasoline.open_sync).parameters == inspect.signature(Gasoline.open).parameters
     assert inspect.signature(SyncGasoline.dispatch).return_annotation == "SyncWorkflowHandle[O]"
+    assert inspect.signature(SyncGasoline.schedule).return_annotation == "SyncScheduleHandle[O]"
     assert inspect.signature(SyncGasoline.list).return_annotation == "Iterator[WorkflowInfo]"
 
 
@@ -144,6 +152,16 @@ def test_every_verb_works_beside_a_worker_process(tmp_log_url: str) -> None:
                 dead.output(timeout=PATIENCE_S)
             with pytest.raises(GasolineError, match="did not die of an activity's failure"):
                 dead.recover()
+            nightly = gasoline.schedule("0 3 * * *", echo, "seven", name="nightly", timezone="Europe/Berlin")
+            assert isinstance(nightly, SyncScheduleHandle)
+            assert nightly.trigger().output(timeout=PATIENCE_S) == "seven"
+            nightly.pause()
+            assert [(info.name, info.status) for info in gasoline.schedules()] == [("nightly", "paused")]
+            nightly.resume()
+            nightly.remove()
+            assert nightly.history()[-1].type == "schedule.removed"
+            with pytest.raises(ScheduleNotFound):
+                gasoline.schedule_handle("nightly", echo).get()
             listed = [info.id for info in gasoline.list(name="notes")]
             assert listed == [handle.id, fork.id]
             assert repr(handle) == f"<workflow notes {handle.id}>"

@@ -1,0 +1,115 @@
+"""The schedules of an owned partition: decided from what is durable and what is on its way to the log (design §4, §5)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from gasoline_es.core.commands import ChangeSchedule, Reply, SetSchedule
+from gasoline_es.core.ports import ScheduleView
+from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent
+from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule, refused, set_schedule
+from gasoline_es.errors import RecordTooLarge
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE_MAX: Final = 100
+"""So many times that were missed are made up for in a row (``missed="all"``) before others have a turn."""
+
+
+class Schedules:
+    """``view`` holds durable facts only; what is decided here runs ahead of it."""
+
+    def __init__(self, partition: Partition, view: ScheduleView) -> None:
+        self._partition = partition
+        self._view = view
+        self._ahead: dict[str, Schedule] = {}
+
+    def get(self, schedule_id: str) -> Schedule | None:
+        """Return where a schedule stands, with what is not durable yet."""
+        return self._ahead.get(schedule_id) or self._view.get(schedule_id)
+
+    def decide(self, command: SetSchedule | ChangeSchedule) -> Reply:
+        """Decide a command now. The reply may be told once it is durable."""
+        schedule, now_us = self.get(command.schedule_id), self._partition.now_us()
+        if isinstance(command, SetSchedule):
+            events, reply = set_schedule(schedule, command, now_us)
+        else:
+            events, reply, dispatch = change_schedule(schedule, command, now_us)
+            if dispatch is not None:
+                started = self._partition.decide(dispatch)
+                if started.error is not None:
+                    return started
+        try:
+            for data in events:
+                self._record(command.schedule_id, schedule, data, command.name)
+        except RecordTooLarge as error:
+            return Reply(error=error)
+        self.arm(command.schedule_id)
+        return reply
+
+    def due(self, schedule_id: str) -> None:
+        """Start what is due. What is missed and to be made up for comes in turns, with others between."""
+        for _ in range(AT_ONCE_MAX):
+            schedule = self.get(schedule_id)
+            busy = schedule is not None and any(map(self._partition.goes_on, schedule.runs))
+            due = None if schedule is None else due_now(schedule, self._partition.now_us(), busy=busy)
+            if schedule is None or due is None:
+                break
+            if due.skipped is not None:
+                self._tell_skipped(schedule, due.skipped.count, due.skipped.reason)
+                self._record(schedule_id, schedule, due.skipped)
+            if due.fired is not None and due.dispatch is not None:
+                started = self._partition.decide(due.dispatch)
+                if started.error is None:
+                    self._record(schedule_id, self.get(schedule_id), due.fired)
+                else:
+                    _log.error(
+                        "schedule %s could not start a workflow: %s",
+                        schedule.set.name,
+                        started.error,
+                        extra={"schedule": schedule.set.name, "workflow": schedule.set.workflow},
+                    )
+                    self._record(schedule_id, self.get(schedule_id), refused(schedule, due.fired))
+        self.arm(schedule_id)
+
+    def arm(self, schedule_id: str) -> None:
+        """See that it is looked at again when it is due next."""
+        schedule = self.get(schedule_id)
+        if schedule is not None and schedule.due_us is not None:
+            self._partition.alarm(schedule_id, schedule.due_us)
+
+    def arm_all(self) -> None:
+        """The same for every schedule: the partition was taken over, or decisions were dropped."""
+        for schedule in self._view:
+            self.arm(schedule.id)
+
+    def durable(self, events: list[ScheduleEvent], first_offset: int) -> None:
+        """Fold what has become durable."""
+        for offset, event in enumerate(events, first_offset):
+            self._view.apply(offset, event)
+            ahead = self._ahead.get(event.schedule_id)
+            if ahead is not None and ahead.seq <= event.seq:
+                del self._ahead[event.schedule_id]
+
+    def roll_back(self) -> None:
+        """Forget what is not durable: it did not happen."""
+        self._ahead.clear()
+
+    def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
+        seq = 1 if schedule is None else schedule.seq + 1
+        named = name if schedule is None else schedule.set.name
+        event = self._partition.record_schedule(schedule_id, seq, named, data)
+        self._ahead[schedule_id] = fold_schedule(schedule, schedule_id, seq, event.time_us, data)
+
+    def _tell_skipped(self, schedule: Schedule, count: int, reason: str) -> None:
+        _log.warning(
+            "schedule %s passes %d times that were due: %s",
+            schedule.set.name,
+            count,
+            reason,
+            extra={"schedule": schedule.set.name, "workflow": schedule.set.workflow},
+        )
