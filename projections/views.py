@@ -18,11 +18,12 @@ from gasoline_es.core.events import (
     WorkflowSilenced,
     WorkflowTagsUpdated,
 )
-from gasoline_es.core.ports import Located, Received
+from gasoline_es.core.ports import Located, OnTagged, Received
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
 from projections.history import HistoryIndex
+from projections.parked import ParkedView
 from projections.queues import SignalQueues
 from projections.schedules import ScheduleView
 from projections.tags import TagIndex
@@ -41,7 +42,10 @@ class PartitionViews:
         self._wake = WakeQueue()
         self._queues = SignalQueues()
         self.schedules = ScheduleView()
-        """Folded from a topic of their own: see there."""
+        self.parked = ParkedView()
+        """Both are folded from topics of their own: see there."""
+        self.on_tagged: OnTagged | None = None
+        """Called with the name and the tags of a workflow, for each event that gives it some."""
 
     def apply(
         self,
@@ -66,13 +70,20 @@ class PartitionViews:
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, data.name, data.tags, offset)
+            self._tagged(data.name, data.tags)
         elif isinstance(data, WorkflowRerun):
             self._history.needs_all(workflow_id)  # what loops have forgotten may hold again
             self._tags.put(workflow_id, summary.name, data.tags, self._history.located(workflow_id).first)
+            self._tagged(summary.name, data.tags)
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, data.tags)
+            self._tagged(summary.name, data.tags)
         elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced):
             self._tags.remove(workflow_id)
+
+    def _tagged(self, name: str, tags: Mapping[str, str]) -> None:
+        if self.on_tagged is not None:
+            self.on_tagged(name, tags)
 
     def fold(self, records: Iterable[Record]) -> None:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""

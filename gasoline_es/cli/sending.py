@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from gasoline_es.cli.acting import deciding
 from gasoline_es.cli.escape import escape
@@ -12,6 +14,9 @@ from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import DEFAULT_NAMESPACE, require_namespace
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.commands import Reply
+
+if TYPE_CHECKING:
+    from gasoline_es.client import Sent
 
 
 def dispatch(
@@ -53,28 +58,39 @@ def send(
     workflow: str | None,
     tags: Mapping[str, str],
     caller_id: str | None,
+    park_us: int | None,
     as_json: bool | None,
 ) -> None:
-    """Send a signal, and print its id and whose queue it is in.
+    """Send a signal, and print its id and whose queue it is in, or that it is parked (for ``park_us``, if given).
 
     Raises: Misuse: both ways of addressing, or none. Failure: there is no such log or namespace. WorkflowNotFound.
     """
     output = Output(as_json)
     if (to is None) == (workflow is None) or (to is not None and tags):
         raise Misuse("say where it goes: --to ID, or --workflow NAME with any --tag KEY=VALUE, one of the two")
+    if to is not None and park_us is not None:
+        raise Misuse("--park goes with --workflow NAME: nobody can be started later under the id of --to")
     require_namespace(settings, settings.namespace or DEFAULT_NAMESPACE)
 
-    async def done() -> tuple[str, str]:
+    async def done() -> Sent:
         async with deciding(settings) as gasoline:
             return await gasoline._signal_json(  # pyright: ignore[reportPrivateUsage] -- made for this
-                name, body, to=to, workflow=workflow or "", tags=tags, caller_id=caller_id
+                name,
+                body,
+                to=to,
+                workflow=workflow or "",
+                tags=tags,
+                caller_id=caller_id,
+                park=None if park_us is None else timedelta(microseconds=park_us),
             )
 
     try:
-        workflow_id, signal_id = asyncio.run(done())
+        sent = asyncio.run(done())
     except ValueError as refused:
         raise Misuse(str(refused)) from refused
     if output.json:
-        output.object({"id": signal_id, "name": name, "workflow_id": workflow_id})
+        output.object({"id": sent.id, "name": name, "workflow_id": sent.target})
     else:
-        output.console.print(f"{escape(name)} {escape(signal_id)} to {escape(workflow_id)}", soft_wrap=True)
+        where = f"to {escape(sent.target)}" if sent.target is not None else f"parked for {escape(workflow or '')}"
+        was_there = "" if sent.created else "  was there already"
+        output.console.print(f"{escape(name)} {escape(sent.id)} {where}{was_there}", soft_wrap=True)

@@ -16,6 +16,7 @@ from gasoline_es.cli.typed import (
     Until,
     checked_name,
     json_of,
+    length_of,
     settings_of,
     tags_of,
     time_range,
@@ -136,20 +137,29 @@ def send(
             "--id", metavar="SIGNAL_ID", help="Your own id: a repeat with it changes nothing.", show_default=False
         ),
     ] = None,
+    park: Annotated[
+        str | None,
+        typer.Option(
+            "--park",
+            metavar="AGE",
+            help="If there is none yet, the first one that is started within this time gets it: 90s, 15m, 2h, 7d.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Send a signal to a workflow by id, or to the oldest one of a name, with these tags, that is not over.
 
-    It is durably queued when this returns, with or without a worker. The body is not held against the signal's class, which
-    is not here: a workflow whose code cannot read it dies, so look at one that is there first (`signal get`).
+    It is durably queued (or parked) when this returns, with or without a worker. The body is not held against the signal's
+    class, which is not here: a workflow whose code cannot read it dies, so look at one that is there first (`signal get`).
 
     \b
     Examples:
       gasoline signal send paid '{"cents": 900}' --to ID --id "payment of 42"
-      gasoline signal send held '{}' --workflow fulfil --tag order=42
+      gasoline signal send held '{}' --workflow fulfil --tag order=42 --park 15m
 
     \b
-    JSON keys: id (of the signal), name, workflow_id.
+    JSON keys: id (of the signal), name, workflow_id (null: it is parked).
     """
     from gasoline_es.cli.sending import send
 
@@ -160,4 +170,4 @@ def send(
         raise Misuse(
             f"the body of a signal is a JSON object of its fields, as in '{{}}' or '{{\"cents\": 900}}', not {raw[:40]!r}"
         )
-    send(settings, signal, raw, to, target, tags_of(tag), id, json)
+    send(settings, signal, raw, to, target, tags_of(tag), id, length_of("--park", park), json)

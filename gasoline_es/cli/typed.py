@@ -93,6 +93,15 @@ def time_range(since: str | None, until: str | None, older_than: str | None) -> 
     return since_us, until_us
 
 
+def length_of(option: str, text: str | None) -> int | None:
+    """Return a length of time in microseconds. Raises: Misuse: it is none, or nothing."""
+    if text is None:
+        return None
+    if not (age_us := _age_us(text)):
+        raise Misuse(f"{option} {text!r} is no length of time: write it as 90s, 15m, 2h or 7d")
+    return age_us
+
+
 def _age_us(text: str) -> int | None:
     match = _AGE.fullmatch(text)
     return None if match is None else int(match[1]) * _UNITS_US[match[2]]

@@ -15,7 +15,7 @@ import orjson
 from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
-from gasoline_es.core.durations import MAX_US
+from gasoline_es.core.durations import DURATION_US_MAX, MAX_US
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
@@ -43,7 +43,10 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class SendSignal:
-    """Queue a signal for a workflow. ``by_caller``: the id was made by the caller, not by this library."""
+    """Queue a signal for a workflow. ``by_caller``: the id was made by the caller, not by this library.
+
+    ``parked``: the stream of a parked signal, which is told whether the workflow took it.
+    """
 
     TYPE: ClassVar[str] = "signal"
     workflow_id: str
@@ -52,6 +55,7 @@ class SendSignal:
     body: bytes
     by_caller: bool = False
     sender: str | None = None
+    parked: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,42 @@ class ChangeSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Keep a signal for ``park_us`` for a workflow of this name with these tags that nobody has dispatched yet."""
+
+    TYPE: ClassVar[str] = "park"
+    parked_id: str
+    signal_id: str
+    name: str
+    body: bytes
+    workflow: str
+    tags: Mapping[str, str]
+    park_us: int
+    by: str
+    by_caller: bool = False
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it."""
+        return self.parked_id
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Tell a parked signal what became of the offer to ``target``. ``refused``: why it did not take it; None: it did."""
+
+    TYPE: ClassVar[str] = "land"
+    parked_id: str
+    target: str
+    refused: str | None = None
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it."""
+        return self.parked_id
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """A worker asks a process that drives nothing to release the partition. ``workflow_id`` is empty: it is for the owner."""
 
@@ -217,8 +257,8 @@ class Yield:
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
-Asked = Decidable | Rerun | SetSchedule | ChangeSchedule
-"""What one may ask of a workflow, or of a schedule. (A rerun is decided from its whole history.)"""
+Asked = Decidable | Rerun | SetSchedule | ChangeSchedule | Park | Land
+"""What one may ask of a workflow, or of what stands beside. (A rerun is decided from its whole history.)"""
 Command = Asked | Yield
 
 _KINDS: tuple[type[Command], ...] = (
@@ -234,6 +274,8 @@ _KINDS: tuple[type[Command], ...] = (
     TellOutput,
     SetSchedule,
     ChangeSchedule,
+    Park,
+    Land,
     Yield,
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
@@ -319,6 +361,12 @@ def _checked(command: Command) -> Command:
     elif isinstance(command, SendSignal):
         check_name("signal", command.name)
         check_caller_id("signal id", command.signal_id)
+        if command.parked is not None:
+            check_workflow_id(command.parked)
+    elif isinstance(command, Land):
+        check_workflow_id(command.target)
+        if command.refused is not None and type(command.refused) is not str:
+            raise TypeError(f"refused {command.refused!r}")
     elif isinstance(command, Rerun):
         parse_location(command.start)
         check_caller_id("rerun id", command.rerun_id)
@@ -338,6 +386,8 @@ def _checked(command: Command) -> Command:
         raise TypeError(f"by {command.by!r}")
     elif isinstance(command, SetSchedule):
         _check_schedule(command)
+    elif isinstance(command, Park):
+        _check_parking(command)
     elif isinstance(command, ChangeSchedule):
         if command.verb not in get_args(ScheduleVerb) or type(command.name) is not str:
             raise TypeError(f"verb {command.verb!r}, name {command.name!r}")
@@ -362,6 +412,18 @@ def _check_schedule(command: SetSchedule) -> None:
             raise TypeError(f"interval {command.interval_us!r}")
     elif check_cron(command.cron, command.timezone) != Cron(command.cron, command.timezone):
         raise TypeError(f"the cron expression is not canonical: {command.cron!r}")
+
+
+def _check_parking(command: Park) -> None:
+    check_name("signal", command.name)
+    check_name("workflow", command.workflow)
+    check_caller_id("signal id", command.signal_id)
+    if check_tags(command.tags, "a parked signal") != command.tags:
+        raise TypeError("tags are not canonical")
+    if type(command.park_us) is not int or not 1 <= command.park_us <= DURATION_US_MAX:
+        raise TypeError(f"park {command.park_us!r}")
+    if type(command.by_caller) is not bool:
+        raise TypeError(f"by_caller {command.by_caller!r}")
 
 
 def encode_reply(request_id: str, reply: Reply) -> bytes:

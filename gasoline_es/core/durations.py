@@ -21,7 +21,7 @@ MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _ONE_US
 
 # Seven thousand years: added to any time before the year 2999 it can be represented, so that a duration which is too long
 # is told by itself, at the call, and not only by the time at which a step comes to it.
-_DURATION_US_MAX = 7_000 * 365 * 86_400 * MICROSECONDS
+DURATION_US_MAX = 7_000 * 365 * 86_400 * MICROSECONDS
 
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
@@ -52,7 +52,7 @@ def duration_us(value: float | timedelta, what: str) -> int:
         raise ValueError(f"{what} must be finite, not {value!r}")
     if us < 0 or (isinstance(value, float) and value < 0):
         raise ValueError(f"{what} must not be negative")
-    if us > _DURATION_US_MAX:
+    if us > DURATION_US_MAX:
         raise ValueError(f"{what} is too long: at most 7,000 years can be waited")
     return us
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gasoline_es.core.events import EventData
+from gasoline_es.core.parked import Parked
+from gasoline_es.core.parked_events import ParkedEvent
 from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.core.schedules import Schedule
+from gasoline_es.core.standing import StandingEvent, Stands
 from gasoline_es.core.state import Summary
+
+E = TypeVar("E", bound=StandingEvent, contravariant=True)
+S = TypeVar("S", bound=Stands, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +52,56 @@ class Received:
     forgotten_us: int | None
 
 
-class ScheduleView(Protocol):
-    """The schedules of one partition: folded from their durable events, in order of offset."""
+class StandingView(Protocol[E, S]):
+    """What stands beside workflows in one partition: folded from its durable events, in order of offset."""
 
     next_offset: int
 
-    def apply(self, offset: int, event: ScheduleEvent, /) -> None:
+    def apply(self, offset: int, event: E, /) -> None:
         """Fold the event at ``offset``."""
 
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
 
-    def get(self, schedule_id: str, /) -> Schedule | None: ...
+    def get(self, subject: str, /) -> S | None: ...
 
-    def __iter__(self) -> Iterator[Schedule]: ...
+    def __iter__(self) -> Iterator[S]: ...
+
+
+ScheduleView = StandingView[ScheduleEvent, Schedule]
+
+
+class ParkedView(StandingView[ParkedEvent, Parked], Protocol):
+    """The parked signals of one partition; of those that ended, the ones whose ids are remembered."""
+
+    def order(self, parked_id: str, /) -> int:
+        """Return the place of a live one in the order in which they were parked."""
+        ...
+
+    def live(self) -> Iterator[Parked]: ...
+
+    def any_live(self) -> bool: ...
+
+    def waiting_for(self, name: str, tags: Mapping[str, str], /) -> Sequence[Parked]:
+        """Return the live ones that are for a workflow of this name with these tags, in the order of parking."""
+        ...
+
+
+OnTagged = Callable[[str, Mapping[str, str]], None]
 
 
 class Views(Protocol):
     """The views of one partition: folded from its durable events, in order of offset."""
 
     next_offset: int
+    on_tagged: OnTagged | None
+    """Called with the name and the tags of a workflow, for each event that gives it some."""
 
     @property
     def schedules(self) -> ScheduleView: ...
+
+    @property
+    def parked(self) -> ParkedView: ...
 
     def apply(
         self,

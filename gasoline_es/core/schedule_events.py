@@ -1,11 +1,7 @@
-"""What the stream of a schedule is made of, and how it is written: structured CloudEvents 1.0 in JSON (design §4).
+"""What the stream of a schedule is made of, and how it is written: see ``core.standing`` (design §4).
 
-    {"specversion":"1.0","id":"<schedule id>/<seq>","source":"/gasoline/<namespace>","type":"gasoline.schedule.fired.v1",
-     "subject":"<schedule id>","time":"…Z","datacontenttype":"application/json","seq":5,"partition":3,"epoch":2,
-     "schedule":"nightly","worker":"…","data":{"due":"…Z","workflow_id":"…","next":"…Z"}}
-
-They are records of a topic of their own, ``<namespace>.schedules``, with the key ``<schedule id>/<seq>``: whoever reads
-workflows from ``<namespace>.events`` meets nothing else there. Times are integer microseconds since the epoch, UTC.
+They are records of the topic ``<namespace>.schedules``; ``"schedule":"nightly"`` in the envelope is its name, and of
+``gasoline.schedule.fired.v1`` the data is ``{"due":"…Z","workflow_id":"…","next":"…Z"}``.
 """
 
 from __future__ import annotations
@@ -13,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, cast, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import orjson
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from gasoline_es.core.durations import format_time, parse_time, to_datetime
+from gasoline_es.core.standing import Unreadable, Written, read, read_data, write
 from gasoline_es.core.timetable import Cron, Every, Timetable
 
 Missed = Literal["latest", "all", "skip"]
@@ -96,14 +93,7 @@ class ScheduleRemoved:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleUnreadable:
-    """An event of a type or version that this code does not know: the schedule is set aside, the others go on."""
-
-    TYPE: ClassVar[str] = "unreadable"
-    type: str
-    reason: str
-
+ScheduleUnreadable = Unreadable
 
 ScheduleData = (
     ScheduleSet
@@ -130,6 +120,11 @@ class ScheduleEvent:
     data: ScheduleData
 
     @property
+    def subject(self) -> str:
+        """Whose it is."""
+        return self.schedule_id
+
+    @property
     def type(self) -> str:
         """As ``schedule.fired``."""
         return self.data.type if isinstance(self.data, ScheduleUnreadable) else self.data.TYPE
@@ -145,23 +140,18 @@ class ScheduleEvent:
 
 def encode_schedule_event(event: ScheduleEvent, namespace: str) -> bytes:
     """Render the event as one line of JSON."""
-    return orjson.dumps(
-        {
-            "specversion": "1.0",
-            "id": f"{event.schedule_id}/{event.seq}",
-            "source": f"/gasoline/{namespace}",
-            "type": f"gasoline.{event.type}.v1",
-            "subject": event.schedule_id,
-            "time": format_time(event.time_us),
-            "datacontenttype": "application/json",
-            "seq": event.seq,
-            "partition": event.partition,
-            "epoch": event.epoch,
-            "schedule": event.name,
-            "worker": event.worker,
-            "data": _data(event.data),
-        }
+    written = Written(
+        event.schedule_id,
+        event.seq,
+        event.time_us,
+        event.name,
+        event.partition,
+        event.epoch,
+        event.worker,
+        event.type,
+        _data(event.data),
     )
+    return write(written, namespace, "schedule")
 
 
 def _data(data: ScheduleData) -> dict[str, Any]:
@@ -222,37 +212,17 @@ def decode_schedule_event(raw: bytes) -> ScheduleEvent:
 
     Raises: ValueError: the text is no event of a schedule at all (no id, no sequence number).
     """
-    cloud = cast(_Read, from_json(raw))
-    try:
-        schedule_id, seq = cloud["subject"], cloud["seq"]
-        if type(seq) is not int or not isinstance(schedule_id, str):
-            raise TypeError("seq is a number, subject a text")
-        return ScheduleEvent(
-            schedule_id,
-            seq,
-            parse_time(cloud["time"]),
-            cloud["schedule"],
-            cloud["partition"],
-            cloud["epoch"],
-            cloud["worker"],
-            _read_data(cloud["type"], cloud["data"]),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not an event of a schedule: {error!r} in {raw[:200]!r}") from error
-
-
-def _read_data(cloud_type: str, data: _Read) -> ScheduleData:
-    prefix, _, name = cloud_type.partition(".")
-    name, _, version = name.rpartition(".v")
-    reader = _READERS.get(name)
-    if reader is None or prefix != "gasoline":
-        return ScheduleUnreadable(cloud_type, "this version of gasoline_es does not know the type")
-    if version != "1":
-        return ScheduleUnreadable(cloud_type, "written by a newer version of gasoline_es")
-    try:
-        return reader(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return ScheduleUnreadable(cloud_type, f"its data does not read as that type: {error!r}")
+    found = read(raw, "schedule")
+    return ScheduleEvent(
+        found.subject,
+        found.seq,
+        found.time_us,
+        found.name,
+        found.partition,
+        found.epoch,
+        found.worker,
+        read_data(found, _READERS),
+    )
 
 
 def _read_set(d: _Read) -> ScheduleSet:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gasoline_es.core.events import EventData, WorkflowDispatched
-from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import NewRecord
 from gasoline_es.runtime.live import Live
@@ -34,7 +33,7 @@ class Batch:
         "lives",
         "published",
         "records",
-        "schedules",
+        "standing",
         "times",
         "told",
     )
@@ -44,8 +43,8 @@ class Batch:
         self.lives: list[Live] = []
         self.facts: list[EventData] = []
         self.times: list[int] = []
-        self.schedules: list[ScheduleEvent] = []
-        """The events of schedules among the records, in order."""
+        self.standing: dict[str, list[Any]] = {}
+        """The events of what stands beside workflows among the records, by topic, in order."""
         self.told: set[int] = set()
         """The partitions to whose inboxes some of the records go."""
         self.published = False

@@ -18,7 +18,7 @@ from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowSilenced
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import ScheduleView, Views
+from gasoline_es.core.ports import OnTagged, ParkedView, ScheduleView, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
@@ -32,6 +32,7 @@ from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.topics import Topics
+from gasoline_es.runtime.unparking import Unparking
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -79,6 +80,7 @@ class Node:
         self.on_change(self.messages.heard)
         self.operations = Operations()
         self._alarms = Timers(clock, self._due)
+        self._unparking = Unparking(self)
         self._yielded: dict[int, float] = {}
         self._former: dict[int, Owner] = {}
         """Who owned the partitions that are being taken."""
@@ -165,7 +167,8 @@ class Node:
         index = ownership.partition
         views = self._views[index]
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
-        await self._fold_schedules(index, ownership.ends.get(self.topics.schedules, 0))
+        for view, topic in self._beside(index):
+            await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
         if former is not None:
@@ -178,7 +181,7 @@ class Node:
         self.partitions[index] = partition
         if self.driver is not None:
             self.drive(partition)
-        partition.schedules.arm_all()
+        partition.arm_all()
         return partition
 
     async def _consume_inbox(self, partition: Partition) -> None:
@@ -276,12 +279,25 @@ class Node:
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
+        return (await self._views_and_beside(index)).schedules
+
+    async def parked(self, index: int) -> ParkedView:
+        """Return a partition's parked signals as of now, by what is durable. Raises: as :meth:`views`."""
+        return (await self._views_and_beside(index)).parked
+
+    async def _views_and_beside(self, index: int) -> Views:
         views = await self.views(index)
         if index not in self.partitions:
             async with self._locks[index]:
                 if index not in self.partitions:
-                    await self._fold_schedules(index, self.log.end(self.topics.schedules, index))
-        return views.schedules
+                    for view, topic in self._beside(index):
+                        await self._fold_into(view, topic, index, self.log.end(topic, index))
+        return views
+
+    def _beside(self, index: int) -> list[tuple[ScheduleView | ParkedView, str]]:
+        """Return the views of what stands beside workflows, each with its topic."""
+        views = self._views[index]
+        return [(views.schedules, self.topics.schedules), (views.parked, self.topics.parked)]
 
     async def look_up(self, workflow_id: str) -> Summary | None:
         """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""
@@ -293,6 +309,11 @@ class Node:
 
     async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
         """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
+        found = await self.first(name, tags, passed)
+        return None if found is None else found.id
+
+    async def first(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> Summary | None:
+        """The same, with where it stands."""
         best: Summary | None = None
         for index in range(self.log.partition_count):
             views = await self.views(index)
@@ -303,7 +324,7 @@ class Node:
                 if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
                     best = summary
                 break
-        return None if best is None else best.id
+        return best
 
     async def readable(self, index: int) -> tuple[Views, LogCorrupt | None]:
         """Return a partition's views as far as they can be read, and the damage that ends them."""
@@ -316,10 +337,9 @@ class Node:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         await self._fold_into(self._views[index], self.topics.events, index, stop)
 
-    async def _fold_schedules(self, index: int, stop: int) -> None:
-        await self._fold_into(self._views[index].schedules, self.topics.schedules, index, stop)
-
-    async def _fold_into(self, view: Views | ScheduleView, topic: str, index: int, stop: int | None) -> None:
+    async def _fold_into(
+        self, view: Views | ScheduleView | ParkedView, topic: str, index: int, stop: int | None
+    ) -> None:
         """Let a view fold what it has not seen of a topic, letting others have a turn now and then."""
         if stop is not None and view.next_offset >= stop:
             return
@@ -373,6 +393,17 @@ class Node:
         """Call ``callback`` whenever something may have been published in the log. Returns what ends it."""
         self._log_changed.add(callback)
         return lambda: self._log_changed.discard(callback)
+
+    def on_tagged(self, callback: OnTagged | None) -> None:
+        """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
+        for views in self._views.values():
+            views.on_tagged = callback
+
+    async def decide_all_sent(self) -> None:
+        """Decide what others have sent here so far, and wait until that is durable, or has failed."""
+        for partition in list(self.partitions.values()):
+            await self._consume_inbox(partition)
+        await self._appender.flush()
 
     def check(self) -> None:
         """Raise what made the log unusable for this process, if anything did."""
@@ -440,15 +471,18 @@ class Node:
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
-    def alarm(self, schedule_id: str, due_us: int) -> None:
-        self._alarms.arm(schedule_id, due_us)
+    def alarm(self, subject: str, due_us: int) -> None:
+        self._alarms.arm(subject, due_us)
 
-    def _due(self, schedule_id: str) -> None:
-        partition = self.partition_of(schedule_id)
+    def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
+        self._unparking.waits(partition, parked_ids)
+
+    def _due(self, subject: str) -> None:
+        partition = self.partition_of(subject)
         if partition is None or partition.lost:
             return
         try:
-            partition.schedules.due(schedule_id)
+            partition.due(subject)
         except Exception as error:
             self.broke(error)
 
@@ -467,7 +501,7 @@ class Node:
             return
         if self.driver is not None:
             self.driver.wake(partition, workflow_ids)
-        partition.schedules.arm_all()
+        partition.arm_all()
 
     def lost(self, partition: Partition, error: LogError) -> None:
         _log.warning("partition %d is not owned any more: %s", partition.index, error)
@@ -525,6 +559,7 @@ class Node:
                 partition.leave()
             await self._appender.flush()
         self._alarms.close()
+        self._unparking.close()
         tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:
             task.cancel()

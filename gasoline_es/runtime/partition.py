@@ -22,6 +22,8 @@ from gasoline_es.core.commands import (
     ChangeSchedule,
     Command,
     Dispatch,
+    Land,
+    Park,
     Recover,
     Reply,
     Request,
@@ -43,6 +45,7 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
+from gasoline_es.core.parked_events import ParkedData, ParkedEvent, encode_parked_event
 from gasoline_es.core.ports import Views
 from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
 from gasoline_es.core.state import WorkflowState
@@ -61,6 +64,7 @@ from gasoline_es.log.port import (
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.parked import ParkedSignals
 from gasoline_es.runtime.schedules import Schedules
 from gasoline_es.runtime.starting_over import start_over
 from gasoline_es.runtime.topics import Topics
@@ -118,8 +122,11 @@ class Hooks(Protocol):
     def leave(self, old: Live, new: Live) -> None:
         """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
-    def alarm(self, schedule_id: str, due_us: int) -> None:
-        """A schedule is due at this time."""
+    def alarm(self, subject: str, due_us: int) -> None:
+        """A schedule is due at this time, or a parked signal's time is over."""
+
+    def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
+        """These parked signals wait for workflows: look whether they are there, and whether any wait at all."""
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
@@ -142,6 +149,7 @@ class Partition:
         self.lost: LogError | None = None
         """Why it is not ours any more, once it is not."""
         self.schedules = Schedules(self, views.schedules)
+        self.parked = ParkedSignals(self, views.parked)
         self.suspects: set[str] = set()
         """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
@@ -320,6 +328,8 @@ class Partition:
             return start_over(self, command)
         if isinstance(command, SetSchedule | ChangeSchedule):
             return self.schedules.decide(command)
+        if isinstance(command, Park | Land):
+            return self.parked.decide(command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
             return Reply(found)
@@ -350,7 +360,7 @@ class Partition:
             self.drop_if_idle(live)
         return reply
 
-    def tell(self, command: SendSignal | TellOutput) -> None:
+    def tell(self, command: SendSignal | TellOutput | Land) -> None:
         """Send a command on, in the same append as what is decided here: nobody waits for a reply.
 
         Raises: RecordTooLarge: nothing happened.
@@ -394,11 +404,15 @@ class Partition:
                     return live.id
         return None
 
-    # --- schedules ----------------------------------------------------------------------------------------------------
+    # --- what stands beside workflows ---------------------------------------------------------------------------------
 
     def now_us(self) -> int:
         """Return the wall time."""
         return self._clock.now_us()
+
+    def holds(self, workflow_id: str) -> bool:
+        """Whether a workflow of this id lies in this partition."""
+        return partition_of(workflow_id, self._log.partition_count) == self.index
 
     def goes_on(self, workflow_id: str) -> bool:
         """Whether a workflow of this partition runs or sleeps, by what is decided so far."""
@@ -409,19 +423,42 @@ class Partition:
     def record_schedule(self, schedule_id: str, seq: int, name: str, data: ScheduleData) -> ScheduleEvent:
         """Queue a schedule's event for the next append. Raises: RecordTooLarge: nothing happened."""
         event = ScheduleEvent(schedule_id, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
-        value = encode_schedule_event(event, self._log.namespace)
-        require_fit(data.TYPE, value)
-        batch = self._open
-        key = f"{schedule_id}/{seq}"
-        batch.records.append(NewRecord(self._topics.schedules, self.index, key, value, event.time_us))
-        batch.schedules.append(event)
-        if not self._asked:
-            self._ask()
+        self._record_standing(self._topics.schedules, event, encode_schedule_event(event, self._log.namespace))
         return event
 
-    def alarm(self, schedule_id: str, due_us: int) -> None:
-        """See that ``schedules.due`` is called at this time."""
-        self._hooks.alarm(schedule_id, due_us)
+    def record_parked(self, parked_id: str, seq: int, name: str, data: ParkedData) -> ParkedEvent:
+        """Queue a parked signal's event for the next append. Raises: RecordTooLarge: nothing happened."""
+        event = ParkedEvent(parked_id, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
+        self._record_standing(self._topics.parked, event, encode_parked_event(event, self._log.namespace))
+        return event
+
+    def _record_standing(self, topic: str, event: ScheduleEvent | ParkedEvent, value: bytes) -> None:
+        require_fit(event.type, value)
+        batch = self._open
+        batch.records.append(NewRecord(topic, self.index, f"{event.subject}/{event.seq}", value, event.time_us))
+        batch.standing.setdefault(topic, []).append(event)
+        if not self._asked:
+            self._ask()
+
+    def alarm(self, subject: str, due_us: int) -> None:
+        """See that :meth:`due` is called at this time."""
+        self._hooks.alarm(subject, due_us)
+
+    def due(self, subject: str) -> None:
+        """Do what is due about a schedule or a parked signal."""
+        if self.parked.get(subject) is None:
+            self.schedules.due(subject)
+        else:
+            self.parked_wait([subject])
+
+    def parked_wait(self, parked_ids: list[str]) -> None:
+        """See that somebody looks for the workflows that these parked signals are for."""
+        self._hooks.parked_wait(self, parked_ids)
+
+    def arm_all(self) -> None:
+        """See that what stands beside workflows is looked after: the partition was taken over, or decisions were dropped."""
+        self.schedules.arm_all()
+        self.parked.arm_all()
 
     # --- the inbox ----------------------------------------------------------------------------------------------------
 
@@ -468,6 +505,8 @@ class Partition:
             reply = self.decide(command, request.request_id)
         except GasolineError as error:
             reply = Reply(error=error)
+        if isinstance(command, SendSignal) and command.parked is not None:
+            self.tell(Land(command.parked, command.workflow_id, None if reply.error is None else str(reply.error)))
         if request.client:
             self._answer(request.request_id, request.client, reply)
 
@@ -552,8 +591,9 @@ class Partition:
                 live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
-        if batch.schedules:
-            self.schedules.durable(batch.schedules, outcome.offsets[self._topics.schedules])
+        for topic, events in batch.standing.items():
+            standing = self.schedules if topic == self._topics.schedules else self.parked
+            standing.durable(events, outcome.offsets[topic])
         for done in batch.done:
             done(None)
         if batch.told:
@@ -581,6 +621,7 @@ class Partition:
             live.drop_run()
             self.lives.pop(live.id, None)
         self.schedules.roll_back()
+        self.parked.roll_back()
         self._tail = self._log.tail(self._topics.inbox, self.index, self._position_durable())
         for failed in batches:
             for done in failed.done:

@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.commands import ChangeSchedule, Reply, SetSchedule
-from gasoline_es.core.ports import ScheduleView
+from gasoline_es.core.ports import StandingView
 from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent
 from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule, refused, set_schedule
 from gasoline_es.errors import RecordTooLarge
+from gasoline_es.runtime.standing import Standing
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
@@ -20,17 +21,14 @@ AT_ONCE_MAX: Final = 100
 """So many times that were missed are made up for in a row (``missed="all"``) before others have a turn."""
 
 
-class Schedules:
-    """``view`` holds durable facts only; what is decided here runs ahead of it."""
+class Schedules(Standing[ScheduleEvent, Schedule]):
+    """See :class:`Standing`."""
 
-    def __init__(self, partition: Partition, view: ScheduleView) -> None:
+    def __init__(self, partition: Partition, view: StandingView[ScheduleEvent, Schedule]) -> None:
+        super().__init__(
+            view, lambda before, event: fold_schedule(before, event.subject, event.seq, event.time_us, event.data)
+        )
         self._partition = partition
-        self._view = view
-        self._ahead: dict[str, Schedule] = {}
-
-    def get(self, schedule_id: str) -> Schedule | None:
-        """Return where a schedule stands, with what is not durable yet."""
-        return self._ahead.get(schedule_id) or self._view.get(schedule_id)
 
     def decide(self, command: SetSchedule | ChangeSchedule) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
@@ -87,23 +85,10 @@ class Schedules:
         for schedule in self._view:
             self.arm(schedule.id)
 
-    def durable(self, events: list[ScheduleEvent], first_offset: int) -> None:
-        """Fold what has become durable."""
-        for offset, event in enumerate(events, first_offset):
-            self._view.apply(offset, event)
-            ahead = self._ahead.get(event.schedule_id)
-            if ahead is not None and ahead.seq <= event.seq:
-                del self._ahead[event.schedule_id]
-
-    def roll_back(self) -> None:
-        """Forget what is not durable: it did not happen."""
-        self._ahead.clear()
-
     def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
         seq = 1 if schedule is None else schedule.seq + 1
         named = name if schedule is None else schedule.set.name
-        event = self._partition.record_schedule(schedule_id, seq, named, data)
-        self._ahead[schedule_id] = fold_schedule(schedule, schedule_id, seq, event.time_us, data)
+        self.decided(self._partition.record_schedule(schedule_id, seq, named, data))
 
     def _tell_skipped(self, schedule: Schedule, count: int, reason: str) -> None:
         _log.warning(

@@ -8,13 +8,14 @@ import zlib
 class Topics:
     """``<namespace>.events`` and its siblings."""
 
-    __slots__ = ("events", "inbox", "index", "messages", "registry", "replies", "schedules")
+    __slots__ = ("events", "inbox", "index", "messages", "parked", "registry", "replies", "schedules")
 
     def __init__(self, namespace: str) -> None:
         self.events = f"{namespace}.events"
         self.inbox = f"{namespace}.inbox"
         self.index = f"{namespace}.index"
         self.messages = f"{namespace}.messages"
+        self.parked = f"{namespace}.parked"
         self.registry = f"{namespace}.registry"
         self.replies = f"{namespace}.replies"
         self.schedules = f"{namespace}.schedules"

@@ -63,6 +63,8 @@ def signals(gasoline: SyncGasoline, workflow_id: str) -> None:
     assert_type(gasoline.signal(Paid(amount=9), to=workflow_id), str)
     assert_type(gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, id="line-7"), str)
     assert_type(gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)
+    assert_type(gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, park=60), str)
+    assert_type(gasoline.signal(Paid(amount=9), fulfil, park=timedelta(minutes=1), graceful_not_found=True), str)
     assert_type(gasoline.signal_many([SignalTo(Paid(amount=9), workflow_id)]), list[str])
 
 

@@ -150,6 +150,8 @@ async def wrong_outside(gasoline: Gasoline, order: Order, receipt: Receipt) -> s
     await gasoline.dispatch(charge, order)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await gasoline.signal(Paid, to="id")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await gasoline.signal(Paid(amount=1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await gasoline.signal(Paid(amount=1), to="id", park=60)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await gasoline.signal(Paid(amount=1), fulfil, park="60")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await gasoline.message(Paid(amount=1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     gasoline.message(Progress(done=1))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
     gasoline.subscribe(Paid)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]

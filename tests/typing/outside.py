@@ -59,6 +59,8 @@ async def signals(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await gasoline.signal(Paid(amount=9), to=workflow_id), str)
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, id="line-7"), str)
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)
+    assert_type(await gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, park=60), str)
+    assert_type(await gasoline.signal(Paid(amount=9), fulfil, park=timedelta(minutes=1), graceful_not_found=True), str)
     assert_type(await gasoline.signal(Paid(amount=9), to=workflow_id, id="line-7", from_activity=True), str)
     assert_type(await gasoline.signal(Paid(amount=9), fulfil, from_activity=True), str)
     assert_type(await gasoline.handle(workflow_id, fulfil).signal(Paid(amount=9), from_activity=True), str)

@@ -1,0 +1,182 @@
+"""What the stream of a parked signal is made of, and how it is written: see ``core.standing`` (design §4).
+
+They are records of the topic ``<namespace>.parked``; ``"signal":"paid"`` in the envelope is the signal's name, and of
+``gasoline.signal.unparked.v1`` the data is ``{"target":"<workflow id>"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final
+
+import orjson
+from pydantic_core import to_json
+
+from gasoline_es.core.durations import format_time, parse_time, to_datetime
+from gasoline_es.core.standing import Unreadable, Written, read, read_data, write
+
+
+@dataclass(frozen=True, slots=True)
+class SignalParked:
+    """It waits for a workflow of this name with these tags that is dispatched by ``until_us``."""
+
+    TYPE: ClassVar[str] = "signal.parked"
+    signal_id: str
+    name: str
+    body: bytes
+    workflow: str
+    tags: Mapping[str, str]
+    until_us: int
+    by_caller: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignalOffered:
+    """It was sent to a workflow in another partition, in the same append; whether it came in time is told there."""
+
+    TYPE: ClassVar[str] = "signal.offered"
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReturned:
+    """The workflow did not take it (it was over by then): it waits for another one."""
+
+    TYPE: ClassVar[str] = "signal.returned"
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignalUnparked:
+    """It is in the queue of a workflow, durably."""
+
+    TYPE: ClassVar[str] = "signal.unparked"
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedDiscarded:
+    """Nobody came within the time. Written with the same data as when a workflow discards what it did not take."""
+
+    TYPE: ClassVar[str] = "signal.discarded"
+    signal_id: str
+
+
+ParkedData = SignalParked | SignalOffered | SignalReturned | SignalUnparked | ParkedDiscarded | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEvent:
+    """A fact with its envelope, in order of ``seq`` (from 1, gap-free per parked signal). ``name``: the signal's."""
+
+    parked_id: str
+    seq: int
+    time_us: int
+    name: str
+    partition: int
+    epoch: int
+    worker: str
+    data: ParkedData
+
+    @property
+    def subject(self) -> str:
+        """Whose it is."""
+        return self.parked_id
+
+    @property
+    def type(self) -> str:
+        """As ``signal.parked``."""
+        return self.data.type if isinstance(self.data, Unreadable) else self.data.TYPE
+
+    @property
+    def time(self) -> datetime:
+        """When it was decided, UTC."""
+        return to_datetime(self.time_us)
+
+
+def encode_parked_event(event: ParkedEvent, namespace: str) -> bytes:
+    """Render the event as one line of JSON."""
+    written = Written(
+        event.parked_id,
+        event.seq,
+        event.time_us,
+        event.name,
+        event.partition,
+        event.epoch,
+        event.worker,
+        event.type,
+        _data(event.data),
+    )
+    return write(written, namespace, "signal")
+
+
+def _data(data: ParkedData) -> dict[str, Any]:
+    match data:
+        case SignalParked():
+            return {
+                "signal_id": data.signal_id,
+                "name": data.name,
+                "body": orjson.Fragment(data.body),
+                "workflow": data.workflow,
+                "tags": dict(data.tags),
+                "until": format_time(data.until_us),
+                "by_caller": data.by_caller,
+                "by": data.by,
+            }
+        case SignalOffered() | SignalUnparked():
+            return {"target": data.target}
+        case SignalReturned():
+            return {"target": data.target, "reason": data.reason}
+        case ParkedDiscarded():
+            return {"signal_ids": [data.signal_id]}
+        case Unreadable():
+            raise AssertionError("what was not understood is never written")
+
+
+def decode_parked_event(raw: bytes) -> ParkedEvent:
+    """Read an event; what this code cannot understand comes back as :class:`Unreadable` data.
+
+    Raises: ValueError: the text is no event of a parked signal at all (no id, no sequence number).
+    """
+    found = read(raw, "signal")
+    return ParkedEvent(
+        found.subject,
+        found.seq,
+        found.time_us,
+        found.name,
+        found.partition,
+        found.epoch,
+        found.worker,
+        read_data(found, _READERS),
+    )
+
+
+def _read_parked(d: dict[str, Any]) -> SignalParked:
+    return SignalParked(
+        signal_id=d["signal_id"],
+        name=d["name"],
+        body=to_json(d["body"]),
+        workflow=d["workflow"],
+        tags=d["tags"],
+        until_us=parse_time(d["until"]),
+        by_caller=d["by_caller"],
+        by=d["by"],
+    )
+
+
+def _read_discarded(d: dict[str, Any]) -> ParkedDiscarded:
+    (signal_id,) = d["signal_ids"]
+    return ParkedDiscarded(signal_id)
+
+
+_READERS: Final[dict[str, Callable[[dict[str, Any]], ParkedData]]] = {
+    SignalParked.TYPE: _read_parked,
+    SignalOffered.TYPE: lambda d: SignalOffered(d["target"]),
+    SignalReturned.TYPE: lambda d: SignalReturned(d["target"], d["reason"]),
+    SignalUnparked.TYPE: lambda d: SignalUnparked(d["target"]),
+    ParkedDiscarded.TYPE: _read_discarded,
+}

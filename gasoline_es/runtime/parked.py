@@ -1,0 +1,103 @@
+"""The parked signals of an owned partition: decided from what is durable and what is on its way to the log (design §4, §5)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gasoline_es.core.commands import Land, Park, Reply, SendSignal
+from gasoline_es.core.parked import Parked, fold_parked, land, park
+from gasoline_es.core.parked_events import ParkedData, ParkedDiscarded, ParkedEvent, SignalOffered, SignalUnparked
+from gasoline_es.core.ports import ParkedView
+from gasoline_es.errors import GasolineError, RecordTooLarge
+from gasoline_es.runtime.standing import Standing
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+
+class ParkedSignals(Standing[ParkedEvent, Parked]):
+    """See :class:`Standing`. Who they are for is looked up by ``runtime.unparking``."""
+
+    def __init__(self, partition: Partition, view: ParkedView) -> None:
+        super().__init__(view, fold_parked)
+        self.view = view
+        self._partition = partition
+
+    def decide(self, command: Park | Land) -> Reply:
+        """Decide a command now. The reply may be told once it is durable."""
+        parked = self.get(command.parked_id)
+        if isinstance(command, Land):
+            for data in land(parked, command):
+                self._record(command.parked_id, parked, data)
+            return Reply(command.parked_id)
+        events, reply = park(parked, command, self._partition.now_us())
+        try:
+            for data in events:
+                self._record(command.parked_id, parked, data, command.name)
+        except RecordTooLarge as error:
+            return Reply(error=error)
+        return reply
+
+    def offer(self, parked: Parked, target: str) -> bool:
+        """Give it to a workflow, or send it there, in one append with that fact; whether that could be done.
+
+        The id counts as the sender's, however old: it is this stream that sees to it that it comes once.
+        """
+        signal = parked.signal
+        here = self._partition.holds(target)
+        send = SendSignal(target, signal.signal_id, signal.name, signal.body, True, parked=None if here else parked.id)
+        try:
+            if here:
+                reply = self._partition.decide(send)
+                if reply.error is not None:
+                    raise reply.error
+            else:
+                self._partition.tell(send)
+        except GasolineError as error:
+            _log.info(
+                "parked signal %s is not given to workflow %s: %s",
+                signal.signal_id,
+                target,
+                error,
+                extra={"signal": signal.name, "workflow_id": target},
+            )
+            return False
+        self._record(parked.id, parked, SignalUnparked(target) if here else SignalOffered(target))
+        return True
+
+    def discard(self, parked: Parked) -> None:
+        """Let it go: nobody came within its time."""
+        signal = parked.signal
+        _log.warning(
+            "parked signal %s is discarded: no workflow %s with its tags came in time",
+            signal.signal_id,
+            signal.workflow,
+            extra={"signal": signal.name, "workflow": signal.workflow},
+        )
+        self._record(parked.id, parked, ParkedDiscarded(signal.signal_id))
+
+    def arm_all(self) -> None:
+        """See that all that wait are looked after: the partition was taken over, or decisions were dropped."""
+        self._wait(list(self.view.live()))
+
+    def durable(self, events: Sequence[ParkedEvent], first_offset: int) -> None:
+        """Fold what has become durable; those that wait from here on are looked after."""
+        super().durable(events, first_offset)
+        touched = dict.fromkeys(event.subject for event in events)
+        self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
+
+    def _wait(self, among: Sequence[Parked]) -> None:
+        waiting = [parked for parked in among if parked.status == "parked"]
+        for parked in waiting:
+            self._partition.alarm(parked.id, parked.signal.until_us)
+        if among:
+            self._partition.parked_wait([parked.id for parked in waiting])
+
+    def _record(self, parked_id: str, parked: Parked | None, data: ParkedData, name: str = "") -> None:
+        seq = 1 if parked is None else parked.seq + 1
+        named = name if parked is None else parked.signal.name
+        self.decided(self._partition.record_parked(parked_id, seq, named, data))

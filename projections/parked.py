@@ -1,0 +1,73 @@
+"""Parked signals: where each one of a partition stands, and which a workflow would get (design §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gasoline_es.core.parked import ENDED_REMEMBERED, ENDED_REMEMBERED_US, Parked, fold_parked
+from gasoline_es.core.parked_events import ParkedEvent, decode_parked_event
+from projections.standing import StandingView
+
+_Key = tuple[str, ...]
+
+
+class ParkedView(StandingView[ParkedEvent, Parked]):
+    """Parked signals by id; of those that ended, the ones whose ids are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__(decode_parked_event, fold_parked)
+        self._order: dict[str, int] = {}
+        """The live ones, each with the offset at which it was parked."""
+        self._by_tag: dict[_Key, dict[str, None]] = {}
+        """The live ones by the workflow's name and one of their tags; without tags, by the name."""
+        self._ended: dict[str, int] = {}
+        """When each ended that is remembered, in that order."""
+
+    def apply(self, offset: int, event: ParkedEvent) -> None:
+        """Fold the event at ``offset``."""
+        super().apply(offset, event)
+        parked = self._subjects[event.subject]
+        if parked.live:
+            if parked.id not in self._order:
+                self._order[parked.id] = offset
+                self._by_tag.setdefault(_key(parked), {})[parked.id] = None
+        elif parked.id in self._order:
+            del self._order[parked.id]
+            bucket = self._by_tag[_key(parked)]
+            del bucket[parked.id]
+            if not bucket:
+                del self._by_tag[_key(parked)]
+            if parked.status != "unreadable":
+                self._ended[parked.id] = event.time_us
+                self._forget(event.time_us)
+
+    def _forget(self, now_us: int) -> None:
+        while len(self._ended) > ENDED_REMEMBERED:
+            oldest = next(iter(self._ended))
+            if self._ended[oldest] > now_us - ENDED_REMEMBERED_US:
+                break
+            del self._ended[oldest], self._subjects[oldest]
+
+    def order(self, parked_id: str) -> int:
+        """Return the place of a live one in the order in which they were parked."""
+        return self._order[parked_id]
+
+    def live(self) -> Iterator[Parked]:
+        """Yield the live ones in the order in which they were parked."""
+        return (self._subjects[parked_id] for parked_id in self._order)
+
+    def any_live(self) -> bool:
+        """Whether there are any."""
+        return bool(self._order)
+
+    def waiting_for(self, name: str, tags: Mapping[str, str]) -> list[Parked]:
+        """Return the live ones that are for a workflow of this name with these tags, in the order of parking."""
+        keys: list[_Key] = [(name,), *((name, tag, value) for tag, value in tags.items())]
+        found = [self._subjects[parked_id] for key in keys for parked_id in self._by_tag.get(key, ())]
+        return sorted((one for one in found if one.takes(name, tags)), key=lambda one: self._order[one.id])
+
+
+def _key(parked: Parked) -> _Key:
+    tags = parked.signal.tags
+    first = min(tags, default=None)
+    return (parked.signal.workflow,) if first is None else (parked.signal.workflow, first, tags[first])
