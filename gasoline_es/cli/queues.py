@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from gasoline_es.cli import render
+from gasoline_es.cli import parked, render
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.listing import Row, fold
 from gasoline_es.cli.output import Facts, Output, fragment
+from gasoline_es.cli.parked import Standing
 from gasoline_es.cli.reading import Reading
 from gasoline_es.cli.single import sound_facts
 from gasoline_es.core import events as ev
@@ -154,19 +155,31 @@ class Found:
     stands: Stands
     ended_us: int | None = None
     location: str | None = None
+    was_parked: Standing | None = None
+    """As what it waited before, if it did."""
 
 
-def find(reading: Reading, signal_id: str, to: str | None) -> list[Found]:
+def find(reading: Reading, signal_id: str, to: str | None) -> tuple[list[Found], list[Standing]]:
     """Return what became of a signal, in each workflow that received one with this id, in order of receipt.
 
-    Raises: Failure: there is none. WorkflowNotFound: ``to`` is no id.
+    With it, unless ``to`` names a workflow, the parked ones that no workflow has received. Raises: Failure: there is none.
+    WorkflowNotFound: ``to`` is no id.
     """
+    stands = parked.find(reading, signal_id)
+    got = {one.parked.target: one for one in stands if one.parked.status == "delivered"}
     ids = _receivers(reading, signal_id) if to is None else [check_workflow_id(to)]
-    found = [one for workflow_id in ids for one in _in(reading, workflow_id, signal_id)]
-    if not found:
+    found = [
+        replace(one, was_parked=got.pop(workflow_id, None))
+        for workflow_id in ids
+        for one in _in(reading, workflow_id, signal_id)
+    ]
+    others = (
+        [one for one in stands if one.parked.status != "delivered" or one.parked.target in got] if to is None else []
+    )
+    if not found and not others:
         where = f"namespace {reading.log.namespace!r} of {reading.log.url}" if to is None else f"workflow {to}"
         raise Failure(f"no signal {signal_id!r} was received in {where}: `gasoline signal list` shows what is queued")
-    return sorted(found, key=lambda one: (one.received_us, one.workflow_id))
+    return sorted(found, key=lambda one: (one.received_us, one.workflow_id)), others
 
 
 def _receivers(reading: Reading, signal_id: str) -> list[str]:
@@ -214,6 +227,7 @@ def found_members(one: Found) -> dict[str, Any]:
         "location": one.location,
         "sender": one.data.sender,
         "body": fragment(one.data.body),
+        **parked.sent_members(one.was_parked),
     }
 
 
@@ -226,6 +240,8 @@ def show_found(signals: Sequence[Found], output: Output, *, full: bool) -> None:
         facts.add("signal", escape(one.data.signal_id))
         facts.add("name", escape(one.data.name))
         facts.add("workflow", f"{escape(one.workflow)} {escape(one.workflow_id)}")
+        if one.was_parked is not None:
+            facts.add("parked", render.moment(one.was_parked.parked.parked_us))
         facts.add("received", render.moment(one.received_us))
         stands: str = one.stands
         if one.ended_us is not None:

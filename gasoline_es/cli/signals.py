@@ -44,6 +44,9 @@ def list_(
         str | None, typer.Option(metavar="NAME", help="Only signals of this name.", show_default=False)
     ] = None,
     to: To = None,
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Those instead that wait for a workflow to be started.")
+    ] = False,
     since: Since = None,
     until: Until = None,
     older_than: OlderThan = None,
@@ -53,26 +56,40 @@ def list_(
     """List the signals that are queued and not taken yet, in order of receipt.
 
     Times are of receipt. A signal waits for a listen that comes later; one of a name that its workflow never listens for is
-    discarded when that ends.
+    discarded when that ends. With --parked: those that wait for a workflow of a name, with tags, to be started; times are of
+    parking.
 
     \b
     Examples:
       gasoline signal list --workflow fulfil --older-than 1d
       gasoline signal list --name paid --json | jq -r .workflow_id
+      gasoline signal list --parked
 
     \b
     JSON keys: id, name, workflow_id, workflow, status (of the workflow),
-    received, sender, partition. The body: see `signal get`.
+    received, sender, partition. With --parked: id, name, workflow, tags,
+    parked, until, partition. The body: see `signal get`.
     """
+    from gasoline_es.cli import parked as standing
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.queues import Wanted, members, queued, show
     from gasoline_es.cli.reading import reading
 
     signal = None if name is None else checked_name("signal", name)
-    wanted = Wanted(workflow_name(workflow), signal, to, *time_range(since, until, older_than))
+    made = time_range(since, until, older_than)
     output = Output(json)
+    if parked and to is not None:
+        raise Misuse("--to goes without --parked: a parked signal is for no workflow by its id")
     with reading(settings_of(context)) as log:
-        rows = queued(log, wanted)
+        if parked:
+            waiting = standing.waiting(log, standing.Wanted(workflow_name(workflow), signal, *made))
+            waiting = waiting if limit is None else waiting[-limit:]
+            for one in waiting if output.json else ():
+                output.object(standing.members(one))
+            if not output.json:
+                standing.show(waiting, output)
+            return
+        rows = queued(log, Wanted(workflow_name(workflow), signal, to, *made))
         rows = rows if limit is None else rows[-limit:]
         if output.json:
             for row in rows:
@@ -91,7 +108,8 @@ def get(
 ) -> None:
     """Show a signal: its body, who received it and when, and whether it is queued, was taken (where), or discarded.
 
-    An id that its sender made up may have come to several workflows: each is shown, unless --to names one.
+    One that waits for a workflow to be started is parked. An id that its sender made up may have come to several workflows:
+    each is shown, unless --to names one.
 
     \b
     Examples:
@@ -99,20 +117,30 @@ def get(
       gasoline signal get "payment of 42" --to ID --json | jq .body
 
     \b
-    JSON keys: id, name, workflow_id, workflow, stands (queued, taken, discarded),
-    received, ended, location (of the listen), sender, body.
+    JSON keys: id, name, workflow_id, workflow, stands (parked, queued, taken,
+    discarded), received, ended, location (of the listen), sender, body; and of
+    one that was parked: tags, parked, until.
     """
+    from gasoline_es.cli import parked
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.queues import find, found_members, show_found
     from gasoline_es.cli.reading import reading
 
     output = Output(json)
     with reading(settings_of(context)) as log:
-        found = find(log, id, to)
+        found, others = find(log, id, to)
         if output.json:
+            for other in others:
+                output.object(parked.found_members(other))
             for one in found:
                 output.object(found_members(one))
         else:
+            for number, other in enumerate(others):
+                if number:
+                    output.console.print()
+                parked.show_found(other, output, full=full)
+            if others and found:
+                output.console.print()
             show_found(found, output, full=full)
 
 

@@ -91,11 +91,11 @@ class ParkedSignals(Standing[ParkedEvent, Parked]):
         self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
 
     def _wait(self, among: Sequence[Parked]) -> None:
-        waiting = [parked for parked in among if parked.status == "parked"]
-        for parked in waiting:
+        live = [parked for parked in among if parked.live]
+        for parked in live:
             self._partition.alarm(parked.id, parked.signal.until_us)
         if among:
-            self._partition.parked_wait([parked.id for parked in waiting])
+            self._partition.parked_wait([parked.id for parked in live])
 
     def _record(self, parked_id: str, parked: Parked | None, data: ParkedData, name: str = "") -> None:
         seq = 1 if parked is None else parked.seq + 1

@@ -8,6 +8,7 @@ another process is found by the first look, or tells of itself afterwards. Where
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -139,47 +140,75 @@ class Unparking:
         now_us = self._node.clock.now_us()
         if any(parked.signal.until_us <= now_us for _, parked in self._marked_now()):
             await self._node.decide_all_sent()
-        for number, (partition, parked) in enumerate(self._marked_now()):
-            marked = self._marked[partition.index]
-            marked.discard(parked.id)  # before the look: who marks it meanwhile wants another one
-            try:
-                await self._look_for(partition, parked.id, now_us)
-            except BaseException:
-                marked.add(parked.id)
-                raise
-            if number % TURN == TURN - 1:
-                await asyncio.sleep(0)
+        marked = self._marked_now()
+        self._marked.clear()  # before the looks: who is marked meanwhile wants another one
+        done = 0
+        try:
+            for partition, parked in marked:
+                if not await self._look_for(partition, parked.id, now_us):
+                    self._wake.set()
+                    break
+                done += 1
+                if done % TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            for partition, parked in marked[done:]:
+                self._marked.setdefault(partition.index, set()).add(parked.id)
 
     def _marked_now(self) -> list[tuple[Partition, Parked]]:
-        """Return those that are marked and still wait; the others' marks go."""
+        """Return those that are marked and still wait, in the order in which they were parked."""
         found: list[tuple[Partition, Parked]] = []
         for index, marked in self._marked.items():
             partition = self._node.partitions.get(index)
-            if partition is None:
-                marked.clear()
-                continue
-            view = partition.parked.view
-            waiting = [parked for parked in map(view.get, marked) if parked is not None and parked.live]
-            marked.intersection_update([parked.id for parked in waiting])
-            order = {parked.id: view.order(parked.id) for parked in waiting}
-            found += [(partition, parked) for parked in sorted(waiting, key=lambda parked: order[parked.id])]
+            if partition is not None:
+                order, view = self._order(partition, marked), partition.parked.view
+                waiting = [(partition, parked) for parked in map(view.get, order) if parked is not None]
+                found += sorted(waiting, key=lambda one: order[one[1].id])
         return found
 
-    async def _look_for(self, partition: Partition, parked_id: str, as_of_us: int) -> None:
-        """Offer it to the oldest workflow that it is for, or discard it if its time was over before this look."""
+    def _order(self, partition: Partition, parked_ids: Iterable[str]) -> dict[str, int]:
+        """Return the places of those that still wait in the order in which they were parked."""
+        view = partition.parked.view
+        live = (parked for parked in map(view.get, parked_ids) if parked is not None and parked.live)
+        return {parked.id: view.order(parked.id) for parked in live}
+
+    def _overtakes(self, partition: Partition, parked_id: str) -> bool:
+        """Whether one that was parked before has been marked since the looks began: what was folded for a look tells of it."""
+        marked = self._marked.get(partition.index)
+        if not marked:
+            return False
+        order = self._order(partition, (*marked, parked_id))
+        return parked_id in order and min(order.values()) < order[parked_id]
+
+    async def _look_for(self, partition: Partition, parked_id: str, as_of_us: int) -> bool:
+        """Offer it to the oldest workflow that it is for, or discard it if its time was over before this look.
+
+        Returns False if it would overtake another one, which is to be looked after before it.
+        """
         refused: set[str] = set()
         while True:
             parked = partition.parked.get(parked_id)
-            if parked is None or parked.status != "parked" or partition.lost:
-                return
+            if parked is None or partition.lost:
+                return True
+            if parked.status == "offered" and parked.target is not None:
+                await self._see_to(parked.target)
+            if parked.status != "parked":
+                return True
             signal = parked.signal
             found = await self._node.first(signal.workflow, signal.tags, {*parked.passed, *refused})
             if partition.parked.get(parked_id) != parked or partition.lost:
                 continue
+            if self._overtakes(partition, parked_id):
+                return False
             if found is None or found.created_us > signal.until_us:
                 if signal.until_us <= as_of_us:
                     partition.parked.discard(parked)
-                return
+                return True
             if partition.parked.offer(parked, found.id):
-                return
+                return True
             refused.add(found.id)
+
+    async def _see_to(self, target: str) -> None:
+        """See that somebody decides where an offer has gone: this process, if nobody alive owns that partition."""
+        with contextlib.suppress(LogError):
+            await self._node.own(self._node.index_of(target))

@@ -146,6 +146,80 @@ def test_send_by_id_and_by_tags_queues_it_durably(url: str) -> None:
     assert asyncio.run(work()) == 107
 
 
+async def all_are_got(url: str) -> None:
+    """Let a client that sends one signal see to those that are parked: whoever owns their partition does."""
+    async with Gasoline.open(url) as gasoline:
+        await gasoline.signal(Held(), order, tags={"order": "none"}, park=0.001)
+        node = gasoline._node
+        async with asyncio.timeout(30):
+            while any([(await node.parked(index)).any_live() for index in range(2)]):
+                await asyncio.sleep(0.01)
+
+
+def test_a_parked_signal_is_listed_got_by_who_is_started_and_told(url: str) -> None:
+    """semantics.md §5: also by processes that come and go, and without a worker."""
+    to = ("--workflow", "order", "--tag", "order=3", "--park", "1h")
+    (sent,) = send(url, "paid", '{"cents": 5}', *to, "--id", "x").objects
+    assert sent == {"id": "x", "name": "paid", "workflow_id": None}
+    assert send(url, "paid", '{"cents": 5}', *to, "--id", "x", "--text").stdout == (
+        "paid x parked for order  was there already\n"
+    )
+    assert send(url, "held", "{}", *to, "--id", "y", "--text").stdout == "held y parked for order\n"
+    assert listed(url, "--parked") == ["x", "y"]
+    assert listed(url, "--parked", "--name", "held") == ["y"]
+    assert listed(url, "--parked", "--workflow", "other") == listed(url, "--parked", "--older-than", "1h") == []
+    assert listed(url, "--parked", "--limit", "1", "--since", "1h") == ["y"]
+    first = invoke("--log", url, "signal", "list", "--parked").objects[0]
+    assert set(first) == {"id", "name", "workflow", "tags", "parked", "until", "partition"}
+    assert (first["workflow"], first["tags"]) == ("order", {"order": "3"})
+    shown = invoke("--log", url, "signal", "list", "--parked", "--text", columns=160).stdout.splitlines()
+    assert shown[-1] == "2 signals parked"
+    assert "order order=3" in shown[1]
+    assert "x" not in listed(url), "it is in no queue"
+    (parked,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (parked["stands"], parked["workflow_id"], parked["body"]) == ("parked", None, {"cents": 5})
+    assert "parked" in invoke("--log", url, "signal", "get", "x", "--text").stdout
+
+    (three,) = dispatch(url, "order", "3", "--tag", "order=3").objects
+    send(url, "held", "{}", *to, "--id", "z")  # it stays behind the others
+    asyncio.run(all_are_got(url))
+    assert listed(url, "--parked") == []
+    assert listed(url, "--to", three["id"]) == ["x", "y", "z"]
+    (queued,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (queued["stands"], queued["workflow_id"], queued["parked"]) == ("queued", three["id"], first["parked"])
+    assert set(queued) == set(parked)
+    assert "parked" in invoke("--log", url, "signal", "get", "x", "--to", three["id"], "--text").stdout
+
+
+def test_a_parked_signal_whose_time_was_over_is_told_as_discarded(url: str) -> None:
+    send(url, "paid", '{"cents": 5}', "--workflow", "order", "--tag", "order=3", "--park", "1s", "--id", "x")
+    asyncio.run(all_are_got(url))
+    (told,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (told["stands"], told["workflow_id"]) == ("discarded", None)
+    assert told["ended"] >= told["until"]
+    assert "discarded" in invoke("--log", url, "signal", "get", "x", "--text").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--to", "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", "--park", "1m"), "--park goes with --workflow"),
+        (("--workflow", "order", "--park", "soon"), "--park 'soon' is no length of time"),
+        (("--workflow", "order", "--park", "0s"), "--park '0s' is no length of time"),
+    ],
+)
+def test_what_cannot_be_parked_is_refused_in_a_line(url: str, options: tuple[str, ...], told: str) -> None:
+    done = send(url, "held", "{}", *options)
+    assert (done.status, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_parked_signals_are_for_no_id(url: str) -> None:
+    done = invoke("--log", url, "signal", "list", "--parked", "--to", ids(url)["1"])
+    assert (done.status, done.stdout) == (2, "")
+    assert "--to goes without --parked" in done.stderr
+
+
 async def test_send_and_dispatch_beside_a_worker_are_decided_there(url: str) -> None:
     """design §5: through the inbox, answered when it is decided."""
     async with Gasoline.open(url) as gasoline, gasoline.worker([order]):

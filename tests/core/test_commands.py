@@ -108,7 +108,18 @@ def test_request_that_lacks_or_adds_something_is_read_or_refused(request: Reques
         decode_request(json.dumps(fields).encode())
     except ValueError:
         return
-    assert name in ("tags", "unique", "key", "parent", "ray_id", "by_caller", "sender", "schedule", "parked", "workflow_id")
+    assert name in (
+        "tags",
+        "unique",
+        "key",
+        "parent",
+        "ray_id",
+        "by_caller",
+        "sender",
+        "schedule",
+        "parked",
+        "workflow_id",
+    )
 
 
 def test_command_of_a_newer_version_is_refused() -> None:

@@ -239,7 +239,7 @@ def test_a_command_comes_back_from_its_line(command: Park | Land) -> None:
     ],
 )
 def test_what_no_client_sends_is_refused(command: Any) -> None:
-    with pytest.raises(ValueError, match="not a request|not allowed"):
+    with pytest.raises(ValueError, match=r"not a request|not allowed"):
         decode_request(encode_request(Request("r", "c", command)))
 
 

@@ -220,6 +220,19 @@ async def test_nobody_needs_a_worker_for_it(any_world: World) -> None:
     assert await soon(worker.gasoline.handle(handle.id, one_note).output()) == "early"
 
 
+async def test_where_nobody_owns_the_workflows_partition_who_owns_the_signals_sees_to_it(any_world: World) -> None:
+    keeper, other = await split(any_world)
+    await keeper.gasoline.signal(Note(), one_note, tags=TAGS, park=HOUR_S)
+    keeper.log.asked.clear()
+    keeper.log.open_gate.clear()
+    handle = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(other))
+    await soon(keeper.log.asked.wait())
+    await other.stop()
+    keeper.log.open_gate.set()
+    await until_told(keeper, "unparked")
+    assert [found for found, _ in await receipts(keeper.gasoline)] == [handle.id]
+
+
 async def test_another_process_may_dispatch_it_and_another_one_own_it(any_world: World) -> None:
     keeper, other = await split(any_world)
     third = await any_world.process()
@@ -611,27 +624,31 @@ async def assert_nothing_lost(process: Process) -> None:
 
 
 async def test_a_full_disk_delays_it_and_loses_nothing(any_world: World) -> None:
-    process = await any_world.worker(one_note)
-    await process.gasoline.signal(Note(text="early"), one_note, tags=TAGS, park=60)
-    client = await any_world.process()
-    await process.settle()
-    handle = await soon(client.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(process)))
-    process.log.always = NoSpace
-    process.log.refused.clear()
-    await soon(process.log.refused.wait())
-    process.log.always = None
-    assert await soon(handle.output()) == "early"
-    await until_told(process, "unparked")
-    assert len(await receipts(process.gasoline)) == 1
+    keeper, other = await split(any_world)
+    await keeper.gasoline.signal(Note(), one_note, tags=TAGS, park=60)
+    await keeper.settle()
+    keeper.log.always = NoSpace  # the offer cannot be written at first
+    handle = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(other))
+    await soon(keeper.log.refused.wait())
+    other.log.asked.clear()
+    other.log.always = NoSpace  # nor the receipt then
+    keeper.log.always = None
+    await soon(other.log.refused.wait())
+    other.log.always = None
+    await until_told(keeper, "unparked")
+    assert [found for found, _ in await receipts(keeper.gasoline)] == [handle.id]
 
+
+async def test_a_full_disk_delays_that_it_is_discarded(any_world: World) -> None:
+    process = await any_world.process()
     await process.gasoline.signal(Note(), one_note, tags=TAGS, park=60)
     await process.settle()
     process.log.always = NoSpace
-    process.log.refused.clear()
     any_world.clock.advance(61)
     await soon(process.log.refused.wait())
     process.log.always = None
     await until_told(process, "discarded")
+    assert await told(process) == ["parked", "discarded"]
 
 
 async def test_one_that_takes_the_partition_over_goes_on_with_it(any_world: World) -> None:
