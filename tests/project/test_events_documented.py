@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import get_args
 
 from gasoline_es.core.events import EventData, Unreadable
+from gasoline_es.core.parked_events import ParkedData
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
 
+def rows_of(heading: str) -> list[str]:
+    section = REFERENCE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return sorted(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", section, re.MULTILINE))
+
+
 def test_every_type_of_event_has_one_row_in_the_reference_and_no_other_has() -> None:
-    section = REFERENCE.read_text(encoding="utf-8").partition("\n## Events\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", section, re.MULTILINE)
-    assert sorted(rows) == sorted(kind.TYPE for kind in get_args(EventData) if kind is not Unreadable)
+    assert rows_of("Events") == sorted(kind.TYPE for kind in get_args(EventData) if kind is not Unreadable)
+
+
+def test_every_type_of_event_of_a_parked_signal_has_one_row_too() -> None:
+    kinds = [kind for kind in get_args(ParkedData) if kind.TYPE != Unreadable.TYPE]
+    assert rows_of("Events of parked signals") == sorted(kind.TYPE for kind in kinds)
