@@ -93,6 +93,13 @@ def time_range(since: str | None, until: str | None, older_than: str | None) -> 
     return since_us, until_us
 
 
+def age_s(option: str, text: str) -> float:
+    """Return an age in seconds as it was typed. Raises: Misuse: it is none."""
+    if (age_us := _age_us(text)) is None:
+        raise Misuse(f"{option} {text!r} is no length of time: write it as 90s, 15m, 2h or 7d")
+    return age_us / 1_000_000
+
+
 def _age_us(text: str) -> int | None:
     match = _AGE.fullmatch(text)
     return None if match is None else int(match[1]) * _UNITS_US[match[2]]

@@ -101,7 +101,7 @@ class Schedules:
 
     def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
         seq = 1 if schedule is None else schedule.seq + 1
-        named = name if schedule is None else schedule.set.name
+        named = name if schedule is None else schedule.set.name or name
         event = self._partition.record_schedule(schedule_id, seq, named, data)
         self._ahead[schedule_id] = fold_schedule(schedule, schedule_id, seq, event.time_us, data)
 
