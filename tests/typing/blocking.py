@@ -10,11 +10,14 @@ from gasoline_es import (
     Event,
     Gasoline,
     RerunInfo,
+    ScheduleInfo,
     SignalTo,
     SyncGasoline,
+    SyncScheduleHandle,
     SyncWorkflowHandle,
     WorkflowInfo,
 )
+from gasoline_es.events import ScheduleEvent
 from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
 
 
@@ -79,3 +82,16 @@ def mistakes(gasoline: SyncGasoline, order: Order) -> None:
     gasoline.get()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     gasoline.signal(order, to="x")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     gasoline.worker([fulfil])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def schedules(gasoline: SyncGasoline, order: Order) -> None:
+    handle = gasoline.schedule("0 3 * * *", fulfil, order, timezone="Europe/Berlin", missed="all", overlap="skip")
+    assert_type(handle, SyncScheduleHandle[Receipt])
+    assert_type(handle.name, str)
+    assert_type(handle.trigger(), SyncWorkflowHandle[Receipt])
+    assert_type(handle.get(), ScheduleInfo)
+    assert_type(handle.pause(), None)
+    assert_type(handle.history(), list[ScheduleEvent])
+    assert_type(gasoline.schedule(timedelta(hours=1), tick, None), SyncScheduleHandle[None])
+    assert_type(gasoline.schedule_handle("nightly", fulfil), SyncScheduleHandle[Receipt])
+    assert_type(gasoline.schedules(), Iterator[ScheduleInfo])

@@ -11,11 +11,14 @@ from gasoline_es import (
     Received,
     RerunInfo,
     ReviveInfo,
+    ScheduleHandle,
+    ScheduleInfo,
     SignalTo,
     Subscription,
     WorkflowHandle,
     WorkflowInfo,
 )
+from gasoline_es.events import ScheduleEvent
 from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
@@ -86,6 +89,19 @@ async def messages(gasoline: Gasoline) -> None:
 async def operations(gasoline: Gasoline, order: Order) -> None:
     assert_type(await gasoline.operation(lookup, order), Receipt)
     assert_type(await gasoline.operation(count, order, ray_id="0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"), int)
+
+
+async def schedules(gasoline: Gasoline, order: Order) -> None:
+    handle = await gasoline.schedule("0 3 * * *", fulfil, order, timezone="Europe/Berlin", missed="all", overlap="skip")
+    assert_type(handle, ScheduleHandle[Receipt])
+    assert_type(await handle.trigger(), WorkflowHandle[Receipt])
+    assert_type(await handle.get(), ScheduleInfo)
+    assert_type(await handle.history(), list[ScheduleEvent])
+    assert_type((await handle.pause(), await handle.resume(), await handle.remove()), tuple[None, None, None])
+    assert_type(await gasoline.schedule(900, tick, None, name="poll"), ScheduleHandle[None])
+    assert_type(gasoline.schedule_handle("poll", tick), ScheduleHandle[None])
+    async for info in gasoline.schedules():
+        assert_type(info, ScheduleInfo)
 
 
 async def opens(order: Order) -> None:
