@@ -18,6 +18,7 @@ from gasoline_es import errors
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.tags import check_tags
+from gasoline_es.core.traceparent import readable
 from gasoline_es.core.values import check_depth
 from gasoline_es.errors import GasolineError
 
@@ -35,6 +36,8 @@ class Dispatch:
     key: str | None = None
     parent: str | None = None
     ray_id: str = ""
+    traceparent: str | None = None
+    """Of the span that dispatches, see ``core.traceparent``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class SendSignal:
     body: bytes
     by_caller: bool = False
     sender: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,7 @@ _KINDS: tuple[type[Command], ...] = (
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
 _PAYLOADS = frozenset({"input", "body", "output"})
+_TRACEPARENT = "traceparent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,8 @@ def encode_request(request: Request) -> bytes:
             if value is None:
                 continue  # which is no JSON null
             value = orjson.Fragment(value)
+        if value is None and name == _TRACEPARENT:
+            continue  # the line is that of a version which knows no traces
         fields[name] = value
     fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE
     return orjson.dumps(fields)
@@ -228,6 +235,8 @@ def decode_request(raw: bytes) -> Request:
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
             check_depth(fields[name])  # it must still be readable inside an event
+        if _TRACEPARENT in fields:
+            fields[_TRACEPARENT] = readable(fields[_TRACEPARENT])
         return Request(request_id, client, _checked(kind(**fields)))
     except (KeyError, TypeError, AttributeError, GasolineError) as error:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error
