@@ -99,7 +99,7 @@ async def order(ctx: WorkflowContext, cents: int) -> str:
 
 if PROVIDER:
     provider = TracerProvider()
-    exporter = ConsoleSpanExporter(open(FILE, "w"), formatter=lambda span: span.to_json(indent=None) + "\\n")
+    exporter = ConsoleSpanExporter(out=open(FILE, "w"), formatter=lambda span: span.to_json(indent=None) + "\\n")
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
 """
