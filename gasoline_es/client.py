@@ -46,6 +46,7 @@ from gasoline_es.operating import OperationContext, at_work, check_operation, re
 from gasoline_es.operations import Operation
 from gasoline_es.outside import check_size, raised
 from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
+from gasoline_es.runtime.call_span import UNTRACED, CallSpan
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
 from gasoline_es.scheduling import Scheduling
@@ -117,12 +118,15 @@ class Client(Scheduling):
         payload = workflow.input_codec.encode(input, workflow.parameter)
         check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         _check_ray_id(ray_id)
-        try:
-            reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "")
-        except KeyReused as reused:
-            await self._check_repeats(reused.workflow_id, key, workflow, payload)
-            return WorkflowHandle(self, reused.workflow_id, workflow)
-        return WorkflowHandle(self, reply.id, workflow)
+        with self._span("dispatch", workflow.name) as span:
+            try:
+                reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "", span)
+                workflow_id = reply.id
+            except KeyReused as reused:
+                await self._check_repeats(reused.workflow_id, key, workflow, payload)
+                workflow_id = reused.workflow_id
+            span.reached(workflow_id)
+        return WorkflowHandle(self, workflow_id, workflow)
 
     async def _dispatch_json(
         self, name: str, payload: bytes, tags: Tags | None, *, unique: bool = False, key: str | None = None
@@ -136,10 +140,17 @@ class Client(Scheduling):
         return await self._dispatch(name, payload, canonical_tags, unique, key, "")
 
     async def _dispatch(
-        self, name: str, payload: bytes, tags: dict[str, str], unique: bool, key: str | None, ray_id: str
+        self,
+        name: str,
+        payload: bytes,
+        tags: dict[str, str],
+        unique: bool,
+        key: str | None,
+        ray_id: str,
+        span: CallSpan = UNTRACED,
     ) -> Reply:
         workflow_id = self._new_id(name, tags, unique, key)
-        command = Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id)
+        command = span.carry(Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id))
         this = _UnderWay(workflow_id, name, tags, self._loop.create_future())
         self._undecided[this] = None
         try:
@@ -242,15 +253,30 @@ class Client(Scheduling):
         if (to is None) == (workflow is None) or (to is not None and tags is not None):
             raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
         if to is not None:
-            return (await self._decide(self._signal_command(signal, to, id))).id
+            command = self._signal_command(signal, to, id)
+            with self._span("signal", command.name) as span:
+                reply = await self._decide(span.carry(command))
+                span.reached(to, reply.id)
+                return reply.id
         assert workflow is not None
         name = check_name("workflow", workflow.name)
         wanted = check_tags(tags, f"signal to {name!r}")
-        self._signal_command(signal, _NOBODY, id)  # what is wrong with the signal is said before anybody is looked up
-        sent = await self._signal_first(name, wanted, lambda found: self._signal_command(signal, found, id))
-        if sent is not None or graceful_not_found:
-            return None if sent is None else sent.id
-        raise _nobody(name, wanted)
+        command = self._signal_command(signal, _NOBODY, id)  # what is wrong with it is said before anybody is looked up
+        with self._span("signal", command.name) as span:
+            found = _NOBODY
+
+            def made(workflow_id: str) -> SendSignal:
+                nonlocal found
+                found = workflow_id
+                return span.carry(self._signal_command(signal, workflow_id, id))
+
+            sent = await self._signal_first(name, wanted, made)
+            if sent is not None:
+                span.reached(found, sent.id)
+                return sent.id
+            if graceful_not_found:
+                return None
+            raise _nobody(name, wanted)
 
     async def _signal_json(
         self, name: str, body: bytes, *, to: str | None, workflow: str, tags: Tags | None, caller_id: str | None
@@ -304,8 +330,10 @@ class Client(Scheduling):
         self._writable("signal_many")
         refuse_at_work("signal", "an `id=` for each", from_activity=from_activity)
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
-        replies = await self._calls.decide_many(commands)
-        return [raised(reply).id for reply in replies]
+        names = {command.name for command in commands}
+        with self._span("signal", names.pop() if len(names) == 1 else "many", len(commands)) as span:
+            replies = await self._calls.decide_many([span.carry(command) for command in commands])
+            return [raised(reply).id for reply in replies]
 
     def _signal_command(self, signal: Signal, to: str, caller_id: str | None) -> SendSignal:
         if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
@@ -643,6 +671,10 @@ class Client(Scheduling):
             if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
                 return data.output
         return (await self._state(index, workflow_id)).output
+
+    def _span(self, verb: str, name: str, count: int | None = None) -> CallSpan:
+        tracing = self._node.tracing
+        return UNTRACED if tracing is None else tracing.call(verb, name, count)
 
     def _dispatching(
         self, name: str, tags: Mapping[str, str], passed: Iterable[str], before: _UnderWay | None = None

@@ -21,6 +21,9 @@ from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMI
 from gasoline_es.sync import SyncGasoline
 from projections.views import PartitionViews
 
+if TYPE_CHECKING:
+    from gasoline_es.runtime.tracing import TracerProvider, Tracing
+
 
 class Gasoline(Client):
     """A log opened for one namespace: ``async with Gasoline.open("file:./data") as gasoline``."""
@@ -36,15 +39,20 @@ class Gasoline(Client):
         partitions: int | None = None,
         readonly: bool = False,
         clock: Clock | None = None,
+        tracing: bool | TracerProvider = False,
     ) -> AbstractAsyncContextManager[Gasoline]:
         """Open a log: ``file:<directory>``, ``memory:`` (private) or ``memory:<name>`` (shared in this process).
 
-        ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace.
+        ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace. ``tracing``: make
+        OpenTelemetry spans of what is done here, with this tracer provider; True is the global one. It needs the extra
+        ``gasoline_es[otel]``.
+
+        Raises: GasolineError: that extra is not installed. TypeError: ``tracing`` is something else.
 
         Raises on entering: LogCorrupt: the log is damaged and takes no writes (``readonly=True`` still opens it).
             LogError: it cannot be opened, or has another number of partitions.
         """
-        return _Opening(url, namespace, partitions, readonly, clock or SystemClock())
+        return _Opening(url, namespace, partitions, readonly, clock or SystemClock(), _tracing(tracing, namespace))
 
     @staticmethod
     def open_sync(
@@ -54,6 +62,7 @@ class Gasoline(Client):
         partitions: int | None = None,
         readonly: bool = False,
         clock: Clock | None = None,
+        tracing: bool | TracerProvider = False,
     ) -> SyncGasoline:
         """Open a log for code that is not async: the same verbs, blocking, on an event-loop thread of its own.
 
@@ -61,7 +70,9 @@ class Gasoline(Client):
         Runs no worker: that is a process of its own. Arguments and errors as of ``open``; GasolineError: called in the thread
         of a running event loop.
         """
-        opening = Gasoline.open(url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock)
+        opening = Gasoline.open(
+            url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock, tracing=tracing
+        )
         return SyncGasoline(LoopThread(url, opening))
 
     @property
@@ -124,15 +135,42 @@ def node_on(log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom
     return Node(log, clock, PartitionViews, entropy)
 
 
+def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
+    if asked is False:
+        return None
+    try:
+        from gasoline_es.runtime.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise GasolineError(
+            f"`tracing=` needs the package of OpenTelemetry's API, which is not installed ({error}): "
+            f"`pip install gasoline_es[otel]`"
+        ) from error
+    if asked is not True and not callable(getattr(asked, "get_tracer", None)):
+        raise TypeError(
+            f"tracing={asked!r} is no tracer provider: write `tracing=True` for the global one, or give one that has "
+            f"`get_tracer`, as `opentelemetry.sdk.trace.TracerProvider()`"
+        )
+    return Tracing(None if asked is True else asked, namespace)
+
+
 class _Opening:
     """What ``Gasoline.open`` returns: opens on entering, closes on leaving."""
 
-    def __init__(self, url: str, namespace: str, partitions: int | None, readonly: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        partitions: int | None,
+        readonly: bool,
+        clock: Clock,
+        tracing: Tracing | None,
+    ) -> None:
         self._url = url
         self._namespace = namespace
         self._partitions = partitions
         self._readonly = readonly
         self._clock = clock
+        self._tracing = tracing
         self._node: Node | None = None
 
     if not TYPE_CHECKING:
@@ -149,6 +187,7 @@ class _Opening:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         self._node = node_on(log, self._clock)
+        self._node.tracing = self._tracing
         self._node.start()
         return Gasoline(self._node)
 

@@ -54,6 +54,9 @@ def run(
     stop_limit: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Running activities get so long when it stops.")
     ] = 30.0,
+    tracing: Annotated[
+        bool, typer.Option("--tracing", help="Make OpenTelemetry spans, with the tracer provider that the module sets.")
+    ] = False,
 ) -> None:
     """Run the workflows of a module until SIGTERM or Ctrl-C; a second one gives running activities up at once.
 
@@ -80,6 +83,7 @@ def run(
         version=code_version,
         max_concurrency=max_concurrency,
         stop_limit=stop_limit,
+        tracing=tracing,
     )
 
 

@@ -224,6 +224,11 @@ class WorkflowState:
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
 
+    @property
+    def traceparent(self) -> str | None:
+        """Of the span that dispatched it, which what it does belongs to."""
+        return None if self.dispatched is None else self.dispatched.traceparent
+
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
         """Fold the next event."""
         self.summary.apply(seq, time_us, data, ray_id, worker)
@@ -294,7 +299,7 @@ class WorkflowState:
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
             case ev.SignalReceived():
-                self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)
+                self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body, data.traceparent)
                 self._remember(data.signal_id, time_us)
             case ev.SignalConsumed():
                 taken = tuple(self.queue.pop(signal_id) for signal_id in data.signal_ids)

@@ -29,6 +29,7 @@ from gasoline_es.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
+    from gasoline_es.runtime.tracing import AttemptSpan, Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Attempt:
         "number",
         "outcome",
         "running",
+        "span",
         "started_us",
         "task",
         "timeout_us",
@@ -79,6 +81,7 @@ class Attempt:
         self.running = False
         self.outcome: Outcome | None = None
         self.document: bytes | None = None
+        self.span: AttemptSpan | None = None
 
 
 class TimeLimits:
@@ -149,6 +152,7 @@ class ActivityRunner:
         self.stopping = False
         self.stand_in: Callable[[Activity[Any, Any]], Activity[Any, Any]] | None = None
         """Says what runs in an activity's place, in a test. Asked for each attempt."""
+        self.tracing: Tracing | None = None
 
     @property
     def in_threads(self) -> list[Attempt]:
@@ -276,6 +280,8 @@ class ActivityRunner:
     def _launch(self, attempt: Attempt) -> None:
         self._idle.clear()
         attempt.running = True
+        if self.tracing is not None:
+            attempt.span = self.tracing.attempt(attempt)
         self._limits.add(attempt, attempt.timeout_us)
         heartbeat_us = attempt.wait.step.plan.heartbeat_timeout_us
         if heartbeat_us is not None:
@@ -290,6 +296,8 @@ class ActivityRunner:
 
     async def _run_async(self, attempt: Attempt) -> None:
         at_work.set(attempt.context)
+        if attempt.span is not None:
+            attempt.span.enter()
         try:
             definition = attempt.definition
             value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
@@ -353,6 +361,8 @@ class ActivityRunner:
     def _ended(self, attempt: Attempt) -> None:
         attempt.running = False
         self._limits.discard(attempt, attempt.timeout_us)
+        if attempt.span is not None:
+            attempt.span.end(attempt.outcome)
         following = self._turns.ended(attempt)
         if following is not None:
             self._launch(following)
@@ -363,6 +373,8 @@ class ActivityRunner:
 def _call(attempt: Attempt) -> Outcome:
     """Run a ``def`` activity, in its thread."""
     at_work.set(attempt.context)
+    if attempt.span is not None:
+        attempt.span.enter()
     definition = attempt.definition
     try:
         value = definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))

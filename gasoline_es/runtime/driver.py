@@ -47,6 +47,7 @@ class Driver:
     ) -> None:
         self.registry = registry
         self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations)
+        self.runner.tracing = node.tracing
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)

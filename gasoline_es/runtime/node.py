@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
@@ -32,6 +32,9 @@ from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.topics import Topics
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -67,6 +70,8 @@ class Node:
         self.topics = Topics(log.namespace)
         self.partitions: dict[int, Partition] = {}
         self.driver: Driver | None = None
+        self.tracing: Tracing | None = None
+        """Makes spans, if somebody asked for them."""
         self.failure: LogError | None = None
         self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
         self._appender = Appender(log, self._log_failed)
@@ -413,6 +418,8 @@ class Node:
         self._appender.ask(partition)
 
     def changed(self, batch: Batch) -> None:
+        if self.tracing is not None:
+            self.tracing.durable(batch)
         watchers = self._watchers
         if not watchers:
             return

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import assert_type
 
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import get_tracer_provider
+
 from gasoline_es import (
     Gasoline,
     Received,
@@ -15,6 +18,7 @@ from gasoline_es import (
     ScheduleInfo,
     SignalTo,
     Subscription,
+    SyncGasoline,
     WorkflowHandle,
     WorkflowInfo,
 )
@@ -109,3 +113,12 @@ async def opens(order: Order) -> None:
         assert_type(gasoline, Gasoline)
         async with gasoline.worker([fulfil, tick]):
             assert_type(await (await gasoline.dispatch(fulfil, order)).output(), Receipt)
+
+
+async def traces(workflow_id: str) -> None:
+    async with Gasoline.open("memory:", tracing=TracerProvider()) as gasoline:
+        for event in await gasoline.history(workflow_id):
+            assert_type(event.traceparent, str | None)
+    with Gasoline.open_sync("memory:", tracing=get_tracer_provider()) as blocking:
+        assert_type(blocking, SyncGasoline)
+    Gasoline.open("memory:", tracing=True)
