@@ -302,7 +302,7 @@ class ActivityRunner:
         except (KeyboardInterrupt, SystemExit) as error:
             outcome = AttemptFailed(error_info(error))
         except BaseException as error:
-            outcome = _failed(error)
+            outcome = _failed(attempt, error)
         self._settle(attempt, outcome)
 
     def _thread_done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
@@ -312,7 +312,7 @@ class ActivityRunner:
         if error is None:
             self._settle(attempt, future.result())
         else:
-            self._settle(attempt, _failed(error))
+            self._settle(attempt, _failed(attempt, error))
 
     def _timed_out(self, attempt: Attempt) -> None:
         """The attempt is over now, whatever its code goes on doing: a late result is dropped (required case B16)."""
@@ -370,23 +370,26 @@ def _call(attempt: Attempt) -> Outcome:
         attempt.document = attempt.context.changed_state()
         return output
     except BaseException as error:
-        return _failed(error)
+        return _failed(attempt, error)
 
 
-def _failed(error: BaseException) -> AttemptFailed:
+def _failed(attempt: Attempt, error: BaseException) -> AttemptFailed:
     info = error_info(error)
     if isinstance(error, NotRetryable):
-        return AttemptFailed(_with_details(info, error), final=True)
+        return AttemptFailed(_with_details(attempt, info, error), final=True)
     # A mistake in the code, or a result that cannot be kept, is not mended by doing the side effect once more.
     return AttemptFailed(info, final=isinstance(error, _NOT_MENDED_BY_TIME))
 
 
-def _with_details(info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
+def _with_details(attempt: Attempt, info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
     if not error.details:
         return info
     try:
         details = codec_for(Any, "details of NotRetryable").encode(list(error.details), "details")
     except Exception:  # the details cannot be kept: the message still is
-        _log.warning("details of an error could not be kept", extra={"error": repr(error)})
+        told = {"location": attempt.context.location, "activity": attempt.context.name, "attempt": attempt.number}
+        _log.warning(
+            "details of an error could not be kept", extra={**attempt.live.fields, **told, "error": repr(error)}
+        )
         return info
     return ErrorInfo(info.type, info.message, info.traceback, details)

@@ -106,7 +106,7 @@ class Driver:
                 run.advance(now_us, live.durable_seq)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
-            _log.exception("the engine stumbled over workflow %s", live.id)
+            _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
             return
         if end is not None:
@@ -143,7 +143,7 @@ class Driver:
             return True
         if name not in self._unregistered:
             self._unregistered.add(name)
-            _log.warning("workflows %r wait: this worker has not registered that name", name)
+            _log.warning("workflows %r wait: this worker has not registered that name", name, extra={"workflow": name})
         return False
 
     def _start(self, partition: Partition, live: Live, now_us: int) -> Run:
@@ -199,7 +199,7 @@ class Driver:
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, "error": error_text, "error_type": end.error.type},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
@@ -218,7 +218,7 @@ class Driver:
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, "error": error_text, "error_type": end.error.type},
             )
             room = (RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(state.document)) // 3
             error = shortened(end.error, room) if room > ERROR_BYTES_LEAST else None
@@ -410,6 +410,7 @@ class Driver:
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
+        error_text = _in_a_line(failed.error)
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
         _log.info(
             "activity %s of workflow %s %s failed in attempt %d, %s: %s",
@@ -418,8 +419,15 @@ class Driver:
             live.id,
             failed.attempt,
             again,
-            _in_a_line(failed.error),
-            extra={"workflow_id": live.id, "location": format_location(failed.location)},
+            error_text,
+            extra={
+                **live.fields,
+                "location": format_location(failed.location),
+                "activity": failed.name,
+                "attempt": failed.attempt,
+                "error": error_text,
+                "error_type": failed.error.type,
+            },
         )
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------

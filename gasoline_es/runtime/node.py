@@ -152,7 +152,7 @@ class Node:
     def _taken(self, index: int, task: asyncio.Task[Partition | None]) -> None:
         self._taking.pop(index, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("partition %d could not be taken: %s", index, error)
+            _log.warning("partition %d could not be taken: %s", index, error, extra=_about(index, error))
 
     def _left_to_others(self, index: int) -> bool:
         """Whether the partition was just yielded to a worker, which needs a moment to take it."""
@@ -218,7 +218,7 @@ class Node:
                 await self.log.release(index)
                 return
             except NoSpace as error:
-                _log.warning("partition %d could not be released yet: %s", index, error)
+                _log.warning("partition %d could not be released yet: %s", index, error, extra=_about(index, error))
                 await asyncio.sleep(ROLL_BACK_WAIT_S)
 
     async def request_partition(self, index: int) -> None:
@@ -422,9 +422,7 @@ class Node:
         self._posted(indexes)
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
-        _log.warning(
-            "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
-        )
+        _log.warning("an append was not recorded; trying again", extra=_about(partition.index, error))
         _ = self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
 
     async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
@@ -436,7 +434,9 @@ class Node:
             self.driver.wake(partition, workflow_ids)
 
     def lost(self, partition: Partition, error: LogError) -> None:
-        _log.warning("partition %d is not owned any more: %s", partition.index, error)
+        _log.warning(
+            "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
+        )
         self._forget(partition, error)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
@@ -452,7 +452,9 @@ class Node:
 
     def _log_failed(self, error: LogError) -> None:
         if self.failure is None:
-            _log.error("the log failed; this process takes no further part in it: %s", error)
+            _log.error(
+                "the log failed; this process takes no further part in it: %s", error, extra={"error": str(error)}
+            )
             self.failure = error
             # Others can take over what was ours at once. Not a task of the node's: it must outlive what has failed.
             self._leaving = asyncio.get_running_loop().create_task(self._leave(), name="gasoline-leave")
@@ -474,7 +476,7 @@ class Node:
         try:
             await self.log.close()
         except LogError as error:
-            _log.warning("the log could not be left cleanly: %s", error)
+            _log.warning("the log could not be left cleanly: %s", error, extra={"error": str(error)})
 
     async def flush(self) -> None:
         """Wait until everything decided so far is durable, or has failed."""
@@ -521,8 +523,13 @@ class Node:
 
     def broke(self, error: BaseException) -> None:
         """Take no further part in the log: what the engine holds in memory cannot be trusted after this error."""
-        _log.error("the engine broke", exc_info=error)
+        _log.error("the engine broke", exc_info=error, extra={"error": repr(error)})
         self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+
+
+def _about(index: int, error: BaseException) -> dict[str, object]:
+    """What a log record about a partition carries."""
+    return {"partition": index, "error": str(error)}
 
 
 class Watch:

@@ -413,7 +413,10 @@ class Partition:
     def _refuse(self, raw: bytes, error: ValueError) -> None:
         """Answer what cannot be read (a newer client's request, say), so that its caller does not wait for nothing."""
         _log.warning(
-            "a request in the inbox of partition %d was refused: %s", self.index, error, extra={"partition": self.index}
+            "a request in the inbox of partition %d was refused: %s",
+            self.index,
+            error,
+            extra={"partition": self.index, "error": str(error)},
         )
         address = address_of(raw)
         if address is not None:

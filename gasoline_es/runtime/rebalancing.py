@@ -79,7 +79,7 @@ class Rebalancing:
                 except LogError as error:
                     if not error.retryable:
                         raise
-                    _log.warning("partitions could not be taken, trying again: %s", error)
+                    _log.warning("partitions could not be taken, trying again: %s", error, extra={"error": str(error)})
                 soonest = min(LOOK_SOONEST_S, LOOK_AGAIN_S)
                 await asyncio.sleep(soonest)
                 with contextlib.suppress(TimeoutError):
@@ -193,7 +193,11 @@ class Rebalancing:
             await self._node.release(partition.index)
         finally:
             self._driver.leaving.pop(partition.index, None)
-        _log.info("gave up partition %d: another worker is to drive it", partition.index)
+        _log.info(
+            "gave up partition %d: another worker is to drive it",
+            partition.index,
+            extra={"partition": partition.index},
+        )
 
     def _stay(self, index: int) -> None:
         partition = self._node.partitions.get(index)
@@ -206,12 +210,15 @@ class Rebalancing:
     def _say_waiting(self, lacks: int) -> None:
         """Say for how many partitions it waits, whenever that changes."""
         owned, count, now = len(self._node.partitions), self._node.log.partition_count, self._node.clock.monotonic()
+        told = {"owned": owned, "waits_for": lacks, "partitions": count}
         if lacks != self._waiting_for:
             self._waiting_for, self._waits_since = lacks, now
             if lacks:
-                _log.info("owns %d partitions, waits for %d that others own (of %d)", owned, lacks, count)
+                _log.info("owns %d partitions, waits for %d that others own (of %d)", owned, lacks, count, extra=told)
             else:
-                _log.info("owns its share: %d of %d partitions", owned, count)
+                _log.info("owns its share: %d of %d partitions", owned, count, extra=told)
         elif lacks and now - self._waits_since >= WAITS_TOLD_S:
             self._waits_since = now
-            _log.warning("still waits for %d of %d partitions, which others own and do not give up", lacks, count)
+            _log.warning(
+                "still waits for %d of %d partitions, which others own and do not give up", lacks, count, extra=told
+            )

@@ -79,6 +79,12 @@ class Worker:
             ", ".join(self.registry) or "nothing",
             len(node.partitions),
             node.log.partition_count,
+            extra={
+                "workflows": list(self.registry),
+                "owned": len(node.partitions),
+                "partitions": node.log.partition_count,
+                "version": self._version,
+            },
         )
         return self
 
