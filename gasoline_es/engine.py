@@ -12,12 +12,12 @@ from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import DefinitionError, GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Worker
+from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from gasoline_es.sync import SyncGasoline
 from projections.views import PartitionViews
 
@@ -77,15 +77,20 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
         ``max_concurrency``: so many attempts of activities at a time. ``evict_after``: seconds a workflow waits in memory
         before it leaves it. ``stop_limit``: seconds that running activities get when the block ends, or when their partition
         is given up to another worker. ``version``: of the code, a build time for instance; workers of the newest version share
-        the partitions, older ones take no new work (semantics.md §8).
+        the partitions, older ones take no new work (semantics.md §8). ``metrics_port``: serve Prometheus metrics there while it
+        runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
+        reaches the address may read them.
 
-        Raises: DefinitionError: two definitions share a name, or this process already runs a worker.
+        Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
+            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
         """
         return Worker(
             self._node,
@@ -94,6 +99,7 @@ class Gasoline(Client):
             evict_after_s=evict_after,
             stop_limit_s=stop_limit,
             version=version,
+            exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
         )
 
     async def run_worker(
@@ -104,6 +110,8 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -115,6 +123,8 @@ class Gasoline(Client):
             evict_after=evict_after,
             stop_limit=stop_limit,
             version=version,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
         )
         await worker.run()
 
@@ -122,6 +132,14 @@ class Gasoline(Client):
 def node_on(log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom) -> Node:
     """Put an engine on an open log. It does nothing before its ``start``."""
     return Node(log, clock, PartitionViews, entropy)
+
+
+def _metrics(node: Node, port: int, host: str) -> Exposition:
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise DefinitionError(f"metrics_port is a port, 0 (any that is free) to 65535, not {port!r}")
+    from gasoline_es.metrics import MetricsServer  # prometheus_client is loaded where it is asked for
+
+    return MetricsServer(node, port, host)
 
 
 class _Opening:

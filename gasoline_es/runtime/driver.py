@@ -46,7 +46,7 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, node: Node
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations)
+        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations, node.recording)
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
+from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ class Node:
         self.driver: Driver | None = None
         self.failure: LogError | None = None
         self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
-        self._appender = Appender(log, self._log_failed)
+        self.recording = Recording()
+        self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
         self._watchers: dict[str, set[Watch]] = {}
@@ -83,9 +85,12 @@ class Node:
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
         self.failed = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop
+        """Where all of it happens. Set when it starts."""
 
     def start(self) -> None:
         """Begin to append and to follow the log."""
+        self.loop = asyncio.get_running_loop()
         self._appender.start()
         _ = self.spawn(self._follow(), "gasoline-follow")
 
@@ -167,12 +172,14 @@ class Node:
         former = self._former.pop(index, None)
         if former is not None:
             partition.suspect(former)
+        taken_from = "none" if former is None else "released" if former.released else "dead"
         await self._consume_inbox(partition)
         self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
         # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
         self.partitions[index] = partition
+        self.recording.taken[taken_from] += 1
         if self.driver is not None:
             self.drive(partition)
         return partition
@@ -232,6 +239,11 @@ class Node:
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
         if not partition.lost:
             partition.let_go(None, why)
+
+    def behind(self) -> Iterator[tuple[int, int]]:
+        """Yield how many durable events are not folded, for each partition that is owned or being taken."""
+        for index in sorted({*self.partitions, *self._taking}):
+            yield index, max(self.log.end(self.topics.events, index) - self._views[index].next_offset, 0)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -394,6 +406,7 @@ class Node:
         self._appender.ask(partition)
 
     def changed(self, batch: Batch) -> None:
+        self.recording.durable(batch)
         watchers = self._watchers
         if not watchers:
             return
@@ -434,6 +447,7 @@ class Node:
             self.driver.wake(partition, workflow_ids)
 
     def lost(self, partition: Partition, error: LogError) -> None:
+        self.recording.lost += 1
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
