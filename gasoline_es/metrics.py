@@ -6,6 +6,7 @@ them there: ``registry.register(collector(gasoline))``. Every name, with what it
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -191,7 +192,7 @@ def collector(gasoline: Client | SyncGasoline) -> Collector:
     """Make a collector of the metrics of one opened log, to be registered once: ``registry.register(collector(gasoline))``.
 
     It may be collected from any thread, also that of the event loop; the counts are read on the event loop, which a scrape
-    waits for. After the log was closed it gives what it had last.
+    waits for. After the log was closed it gives what it had last; in a process that was forked since, nothing.
     """
     client: Client = gasoline._asynchronous if isinstance(gasoline, SyncGasoline) else gasoline  # pyright: ignore[reportPrivateUsage]
     return NodeCollector(client._node)  # pyright: ignore[reportPrivateUsage]
@@ -204,6 +205,7 @@ class NodeCollector(Collector):
         self._node = node
         self._limit_s = limit_s
         self._last: Snapshot | None = None
+        self._pid = os.getpid()
 
     def describe(self) -> Iterable[Metric]:
         """Return every metric without values: to register it asks nobody."""
@@ -211,9 +213,11 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric, as of now or, if the event loop does not answer, as of the last time."""
-        snapshot = snapshot_from(self._node, self._limit_s)
+        # What a forked child has of the engine is a picture of the parent's, on whose event loop nobody would answer.
+        forked = os.getpid() != self._pid
+        snapshot = None if forked else snapshot_from(self._node, self._limit_s)
         yield _family(ANSWERS, int(snapshot is not None))
-        if snapshot is None:
+        if snapshot is None and not forked:
             snapshot = self._last
         self._last = snapshot
         for one in METRICS:

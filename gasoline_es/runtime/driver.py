@@ -194,12 +194,13 @@ class Driver:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
             error_text = _in_a_line(end.error)
+            place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
                 "workflow %s %s died: %s",
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={**live.fields, "error": error_text, "error_type": end.error.type},
+                extra={**live.fields, **place, "error": error_text, "error_type": end.error.type},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq

@@ -301,6 +301,7 @@ async def test_what_the_library_says_of_a_workflow_names_it(world: World, kept: 
     assert (failed.location, failed.activity, failed.attempt, failed.error_type) == ("{1}", "refuse", 1, "NotRetryable")
     died = kept.named("died")
     assert (died.error_type, died.error) == ("ActivityFailed", died.error)
+    assert died.location == "{1}"
     assert not hasattr(died, "activity"), "it is written where the attempt ended, but it is not about that"
 
 

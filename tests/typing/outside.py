@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import assert_type
 
+from prometheus_client.registry import Collector
+
 from gasoline_es import (
     Gasoline,
     Received,
@@ -16,6 +18,7 @@ from gasoline_es import (
     WorkflowHandle,
     WorkflowInfo,
 )
+from gasoline_es.metrics import collector
 from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
@@ -91,5 +94,7 @@ async def operations(gasoline: Gasoline, order: Order) -> None:
 async def opens(order: Order) -> None:
     async with Gasoline.open("memory:") as gasoline:
         assert_type(gasoline, Gasoline)
-        async with gasoline.worker([fulfil, tick]):
+        async with gasoline.worker([fulfil, tick], metrics_port=0, metrics_host="::1") as worker:
+            assert_type(worker.metrics_port, int | None)
+            assert_type(collector(gasoline), Collector)
             assert_type(await (await gasoline.dispatch(fulfil, order)).output(), Receipt)
