@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         WorkflowSilenced,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
+    from gasoline_es.log_records import WorkflowLogFilter
     from gasoline_es.messages import Message, Received
     from gasoline_es.operating import OperationContext
     from gasoline_es.operations import Operation, operation
@@ -79,6 +80,7 @@ __all__ = [
     "WorkflowFailed",
     "WorkflowHandle",
     "WorkflowInfo",
+    "WorkflowLogFilter",
     "WorkflowNotFound",
     "WorkflowSilenced",
     "activity",
@@ -123,6 +125,7 @@ _MODULES = {
     "WorkflowFailed": "errors",
     "WorkflowHandle": "handles",
     "WorkflowInfo": "handles",
+    "WorkflowLogFilter": "log_records",
     "WorkflowNotFound": "errors",
     "WorkflowSilenced": "errors",
     "activity": "definitions",

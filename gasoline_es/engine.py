@@ -12,12 +12,12 @@ from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Worker
+from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from gasoline_es.sync import SyncGasoline
 from projections.views import PartitionViews
 
@@ -47,7 +47,7 @@ class Gasoline(Client):
         OpenTelemetry spans of what is done here, with this tracer provider; True is the global one. It needs the extra
         ``gasoline_es[otel]``.
 
-        Raises: GasolineError: that extra is not installed. TypeError: ``tracing`` is something else.
+        Raises: ExtraMissing: that extra is not installed. TypeError: ``tracing`` is something else.
 
         Raises on entering: LogCorrupt: the log is damaged and takes no writes (``readonly=True`` still opens it).
             LogError: it cannot be opened, or has another number of partitions.
@@ -88,15 +88,20 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
         ``max_concurrency``: so many attempts of activities at a time. ``evict_after``: seconds a workflow waits in memory
         before it leaves it. ``stop_limit``: seconds that running activities get when the block ends, or when their partition
         is given up to another worker. ``version``: of the code, a build time for instance; workers of the newest version share
-        the partitions, older ones take no new work (semantics.md §8).
+        the partitions, older ones take no new work (semantics.md §8). ``metrics_port``: serve Prometheus metrics there while it
+        runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
+        reaches the address may read them.
 
-        Raises: DefinitionError: two definitions share a name, or this process already runs a worker.
+        Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
+            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
         """
         return Worker(
             self._node,
@@ -105,6 +110,7 @@ class Gasoline(Client):
             evict_after_s=evict_after,
             stop_limit_s=stop_limit,
             version=version,
+            exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
         )
 
     async def run_worker(
@@ -115,6 +121,8 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -126,6 +134,8 @@ class Gasoline(Client):
             evict_after=evict_after,
             stop_limit=stop_limit,
             version=version,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
         )
         await worker.run()
 
@@ -141,7 +151,7 @@ def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
     try:
         from gasoline_es.runtime.tracing import Tracing
     except ModuleNotFoundError as error:
-        raise GasolineError(
+        raise ExtraMissing(
             f"`tracing=` needs the package of OpenTelemetry's API, which is not installed ({error}): "
             f"`pip install gasoline_es[otel]`"
         ) from error
@@ -151,6 +161,14 @@ def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
             f"`get_tracer`, as `opentelemetry.sdk.trace.TracerProvider()`"
         )
     return Tracing(None if asked is True else asked, namespace)
+
+
+def _metrics(node: Node, port: int, host: str) -> Exposition:
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise DefinitionError(f"metrics_port is a port, 0 (any that is free) to 65535, not {port!r}")
+    from gasoline_es.metrics import MetricsServer  # prometheus_client is loaded where it is asked for
+
+    return MetricsServer(node, port, host)
 
 
 class _Opening:

@@ -18,7 +18,7 @@ from gasoline_es.core.events import (
     WorkflowSilenced,
     WorkflowTagsUpdated,
 )
-from gasoline_es.core.ports import Located, Received
+from gasoline_es.core.ports import Located, Received, Tally
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
@@ -62,7 +62,7 @@ class PartitionViews:
             return  # most events: they change no queue, no tag and no wake-up
         if summary.status == "unreadable":
             self._history.needs_all(workflow_id)
-        self._queues.apply(workflow_id, data)
+        self._queues.apply(workflow_id, time_us, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, data.name, data.tags, offset)
@@ -111,6 +111,11 @@ class PartitionViews:
             if summary is not None and summary.waiting is not None and summary.waiting.signals:
                 found.append(workflow_id)
         return found
+
+    def tally(self) -> Tally:
+        """Return counts and ages, kept while folding: asking costs what there are names."""
+        current, queues = self._current, self._queues
+        return Tally(dict(current.counts), self._wake.running_since(), dict(queues.counts), queues.since)
 
     def deadlines(self) -> Mapping[str, int]:
         """Return when each sleeping workflow that has a deadline is due: id → microseconds UTC."""

@@ -26,6 +26,8 @@ def work(
     version: int,
     max_concurrency: int,
     stop_limit: float,
+    metrics_port: int | None,
+    metrics_host: str,
     tracing: bool = False,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
@@ -37,7 +39,12 @@ def work(
     async def run() -> None:
         async with opening as gasoline:
             await gasoline.run_worker(
-                workflows, version=version, max_concurrency=max_concurrency, stop_limit=stop_limit
+                workflows,
+                version=version,
+                max_concurrency=max_concurrency,
+                stop_limit=stop_limit,
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
             )
 
     asyncio.run(run())

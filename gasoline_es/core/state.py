@@ -189,6 +189,7 @@ class WorkflowState:
         "rollback_at",
         "starts",
         "summary",
+        "suspended_seq",
         "waiters",
     )
 
@@ -208,6 +209,8 @@ class WorkflowState:
         """The newest time of a signal id no longer remembered, if any was dropped."""
         self.cancel_seq: int | None = None
         """The event that asked for it to be cancelled: from there on it can only end so."""
+        self.suspended_seq = 0
+        """The event by which it was last suspended: all of its bodies had gone on as far as what came before lets them."""
         self.failures: tuple[Location, ...] = ()
         """While it is dead: where the activities are whose final failures left the body."""
         self.rollback_at: Location | None = None
@@ -370,6 +373,8 @@ class WorkflowState:
                 self.waiters[data.waiter, data.waiting_at, data.generation] = data.version
             case ev.WorkflowRerun():
                 self._start_over(data)
+            case ev.WorkflowSuspended():
+                self.suspended_seq = seq
             case _:
                 pass
 

@@ -46,7 +46,7 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, node: Node
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations)
+        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations, node.recording)
         self.runner.tracing = node.tracing
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
@@ -107,7 +107,7 @@ class Driver:
                 run.advance(now_us, live.durable_seq)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
-            _log.exception("the engine stumbled over workflow %s", live.id)
+            _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
             return
         if end is not None:
@@ -144,7 +144,7 @@ class Driver:
             return True
         if name not in self._unregistered:
             self._unregistered.add(name)
-            _log.warning("workflows %r wait: this worker has not registered that name", name)
+            _log.warning("workflows %r wait: this worker has not registered that name", name, extra={"workflow": name})
         return False
 
     def _start(self, partition: Partition, live: Live, now_us: int) -> Run:
@@ -195,12 +195,13 @@ class Driver:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
             error_text = _in_a_line(end.error)
+            place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
                 "workflow %s %s died: %s",
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, **place, "error": error_text, "error_type": end.error.type},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
@@ -219,7 +220,7 @@ class Driver:
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, "error": error_text, "error_type": end.error.type},
             )
             room = (RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(state.document)) // 3
             error = shortened(end.error, room) if room > ERROR_BYTES_LEAST else None
@@ -411,6 +412,7 @@ class Driver:
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
+        error_text = _in_a_line(failed.error)
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
         _log.info(
             "activity %s of workflow %s %s failed in attempt %d, %s: %s",
@@ -419,8 +421,15 @@ class Driver:
             live.id,
             failed.attempt,
             again,
-            _in_a_line(failed.error),
-            extra={"workflow_id": live.id, "location": format_location(failed.location)},
+            error_text,
+            extra={
+                **live.fields,
+                "location": format_location(failed.location),
+                "activity": failed.name,
+                "attempt": failed.attempt,
+                "error": error_text,
+                "error_type": failed.error.type,
+            },
         )
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------

@@ -458,10 +458,18 @@ class Partition:
             self._ask()
         return len(records) == INBOX_POLL_MAX and not self.lost
 
+    @property
+    def sent(self) -> int:
+        """How many commands that others have sent here are not decided yet."""
+        return self._tail.waiting()
+
     def _refuse(self, raw: bytes, error: ValueError) -> None:
         """Answer what cannot be read (a newer client's request, say), so that its caller does not wait for nothing."""
         _log.warning(
-            "a request in the inbox of partition %d was refused: %s", self.index, error, extra={"partition": self.index}
+            "a request in the inbox of partition %d was refused: %s",
+            self.index,
+            error,
+            extra={"partition": self.index, "error": str(error)},
         )
         address = address_of(raw)
         if address is not None:

@@ -61,7 +61,13 @@ class Sends:
                     await self._once(live, wait)
                     return
                 except (LogError, NoOwner) as error:
-                    _log.info("`ctx.%s` of workflow %s is tried again: %s", wait.step.verb, live.id, error)
+                    _log.info(
+                        "`ctx.%s` of workflow %s is tried again: %s",
+                        wait.step.verb,
+                        live.id,
+                        error,
+                        extra={**live.fields, "location": format_location(wait.location), "error": str(error)},
+                    )
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, AGAIN_MAX_S)
         except Exception as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from gasoline_es import Gasoline, WorkflowContext, workflow
 from tests.cli.terminal import environment, invoke, plain, run, run_on_terminal
 from tests.engine.harness import soon
-from tests.engine.workflows import Note, notes
+from tests.engine.workflows import Note, echo, notes
 
 _COMMAND = [sys.executable, "-c", "from gasoline_es.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,3 +174,39 @@ def test_worker_needs_a_log() -> None:
     done = invoke("worker", "tests.engine.workflows")
     assert done.status == 2
     assert "no log was given" in done.stderr
+
+
+async def test_worker_serves_metrics_at_the_port_it_is_given_and_tells_which(tmp_path: Path) -> None:
+    """docs/operations.md, "Metrics": a real process, scraped over HTTP."""
+    url = f"file:{tmp_path}/log"
+    process = await start(url, "tests.engine.workflows", "--metrics-port", "0")
+    try:
+        assert process.stderr is not None
+        while (told := re.search(rb"metrics are served at port (\d+)", await soon(process.stderr.readline()))) is None:
+            pass
+        port = int(told[1])
+        async with Gasoline.open(url) as gasoline:
+            handle = await soon(gasoline.dispatch(echo, "counted"))
+            assert await soon(handle.output()) == "counted"
+        with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        assert 'gasoline_workflows_completed_total{workflow="echo"} 1.0' in text
+        assert "gasoline_partitions_owned 16.0" in text
+        second = await start(url, "tests.engine.workflows", "--metrics-port", str(port))
+        _, err = await soon(second.communicate())
+        assert second.returncode == 1
+        assert f"gasoline: metrics cannot be served at 127.0.0.1:{port}: ".encode() in err
+        assert b"Traceback" not in err
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = await soon(process.communicate())
+    assert process.returncode == 0
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_worker_refuses_what_is_no_port(tmp_path: Path, port: str) -> None:
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", "--metrics-port", port)
+    assert done.status == 2
+    assert "--metrics-port" in done.stderr
+    assert not (tmp_path / "log").exists()

@@ -8,6 +8,7 @@ from typing import assert_type
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import get_tracer_provider
+from prometheus_client.registry import Collector
 
 from gasoline_es import (
     Gasoline,
@@ -23,6 +24,7 @@ from gasoline_es import (
     WorkflowInfo,
 )
 from gasoline_es.events import ScheduleEvent
+from gasoline_es.metrics import collector
 from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
@@ -111,7 +113,9 @@ async def schedules(gasoline: Gasoline, order: Order) -> None:
 async def opens(order: Order) -> None:
     async with Gasoline.open("memory:") as gasoline:
         assert_type(gasoline, Gasoline)
-        async with gasoline.worker([fulfil, tick]):
+        async with gasoline.worker([fulfil, tick], metrics_port=0, metrics_host="::1") as worker:
+            assert_type(worker.metrics_port, int | None)
+            assert_type(collector(gasoline), Collector)
             assert_type(await (await gasoline.dispatch(fulfil, order)).output(), Receipt)
 
 
