@@ -187,19 +187,24 @@ async def test_two_hundred_frozen_workers_are_fenced_and_nothing_is_lost_doubled
 
 
 @pytest.mark.parametrize("name", ["another", "the same"])
-async def test_frozen_worker_is_refused_whatever_it_tries_over_its_replacement(tmp_path: Path, name: str) -> None:
+async def test_frozen_worker_is_refused_whatever_it_tries_over_its_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """required.md B14: replaced by another worker, or by a restarted one of the same name; its ping, its activity's result,
     its release and its completion change nothing. The side effect happened twice, the record is there once."""
+    # Who is only kept from running for a moment must not be taken for frozen: here that would be another story.
+    silent_s = 3 * SILENT_S
+    monkeypatch.setitem(log.open_file_log.__kwdefaults__ or {}, "silent_after_s", silent_s)
     url = f"file:{tmp_path}/log"
     async with AsyncExitStack() as stack, Gasoline.open(url, partitions=1) as gasoline:
-        frozen = await stack.enter_async_context(program("holder", url, "the same", "0", str(SILENT_S)))
+        frozen = await stack.enter_async_context(program("holder", url, "the same", "0", str(silent_s)))
         assert await line(frozen) == "ready"
         handle = await soon(gasoline.dispatch(held, None))
         assert await line(frozen) == "holding"
         os.kill(frozen.pid, signal.SIGSTOP)
         try:
             # Of a newer version: what the first one gets by the sharing, once it moves again, would be no lease of old.
-            other = await stack.enter_async_context(program("holder", url, name, "1", str(SILENT_S)))
+            other = await stack.enter_async_context(program("holder", url, name, "1", str(silent_s)))
             assert await line(other) == "ready"
             assert await line(other) == "holding"
             lease = gasoline.log.owner(0)
