@@ -97,7 +97,7 @@ def test_every_command_shows_hostile_text_as_escapes_on_a_terminal(forged: Story
     for call, done in shown.items():
         assert_shown_safely(done, call)
         assert done.status in (0, 1), (call, done.stdout)
-    seen = {tuple(call[2:5]) for call, done in shown.items() if r"\x1b[31mred" in done.stdout}
+    seen = {tuple(call[2:5]) for call, done in shown.items() if "[31mred" in done.stdout}
     for words in (("workflow", "list"), ("workflow", "get"), ("workflow", "history"), ("registry",), ("signal", "get")):
         assert any(one[: len(words)] == words for one in seen), f"{words} shows nothing of it: the log is too tame"
 
