@@ -65,12 +65,12 @@ class PartitionViews:
         self._queues.apply(workflow_id, time_us, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
-            self._tags.put(workflow_id, data.name, data.tags, offset)
+            self._tags.put(workflow_id, summary.name, summary.tags, offset)
         elif isinstance(data, WorkflowRerun):
             self._history.needs_all(workflow_id)  # what loops have forgotten may hold again
-            self._tags.put(workflow_id, summary.name, data.tags, self._history.located(workflow_id).first)
+            self._tags.put(workflow_id, summary.name, summary.tags, self._history.located(workflow_id).first)
         elif isinstance(data, WorkflowTagsUpdated):
-            self._tags.change(workflow_id, data.tags)
+            self._tags.change(workflow_id, summary.tags)
         elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced):
             self._tags.remove(workflow_id)
 

@@ -25,6 +25,7 @@ from gasoline_es.core.fact_reading import READERS, Data
 from gasoline_es.core.fact_writing import DATA_OF, activity_completed, inner
 from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.memo import Memo
+from gasoline_es.core.shared import shared
 from gasoline_es.core.traceparent import readable
 
 _dumps = orjson.dumps
@@ -123,7 +124,11 @@ def _parsed(raw: bytes) -> _Decoded:
 
 
 def _origin_of(workflow_id: str, cloud: Data) -> _Origin:
-    return workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"]
+    ray_id = cloud["rayid"]
+    if ray_id == workflow_id:
+        ray_id = workflow_id  # one text for both: they are kept for as long as the workflow is known
+    name, worker = shared(cloud["workflow"]), shared(cloud["worker"])
+    return workflow_id, name, ray_id, cloud["partition"], cloud["epoch"], worker
 
 
 def _traced(data: ev.EventData, traceparent: str | None) -> ev.EventData:

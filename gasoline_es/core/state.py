@@ -31,6 +31,7 @@ from gasoline_es.core.history import (
     VersionEntry,
 )
 from gasoline_es.core.location import Location
+from gasoline_es.core.shared import shared, shared_tags
 
 _ANSWERS: Final = (
     ev.ActivityCompleted,
@@ -123,12 +124,13 @@ class Summary:
                 if self.waiting is not None and data.name in self.waiting.signals:
                     self.status, self.waiting = "running", None
             case ev.WorkflowDispatched():
-                self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
+                self.name, self.tags = shared(data.name), shared_tags(data.tags)
+                self.ray_id, self.created_us = ray_id, time_us
             case ev.WorkflowTagsUpdated():
-                self.tags = data.tags
+                self.tags = shared_tags(data.tags)
             case ev.WorkflowRerun():
                 self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
-                self.tags = data.tags
+                self.tags = shared_tags(data.tags)
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():

@@ -21,6 +21,7 @@ from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_
 from gasoline_es.core.ending import cancelled, discarded
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, End, Returned, Run, error_info
+from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
@@ -546,7 +547,8 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
             deadlines.append(deadline_us)
     assert deadlines or signals or outputs, "nothing to wait for"
     shown = tuple(sorted(outputs))[:OUTPUTS_SHOWN_MAX]
-    return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), shown)
+    names = shared_names(tuple(sorted(signals)))
+    return ev.WorkflowSuspended(min(deadlines, default=None), names, bool(run.retrying), shown)
 
 
 LOGGED_CHARACTERS_MAX = 500

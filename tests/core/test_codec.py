@@ -225,6 +225,22 @@ def test_data_of_another_shape_is_unreadable(data: Any) -> None:
         assert isinstance(read(cloud(event, data=data)).data, ev.Unreadable)
 
 
+@pytest.mark.parametrize("tags", [{"a": []}, {"a": 1}, {"a": None}, [], "text", None])
+@pytest.mark.parametrize("kind", [ev.WorkflowDispatched("order", b"null", {}), ev.WorkflowTagsUpdated({})])
+def test_tags_that_are_no_texts_set_their_workflow_aside(kind: ev.EventData, tags: Any) -> None:
+    """design §4: views look workflows up by them, so what cannot be looked up must not reach those of a partition."""
+    odd = cloud(kind)
+    odd["data"] = {**odd["data"], "tags": tags}
+    assert isinstance(read(odd).data, ev.Unreadable)
+
+
+def test_name_that_is_no_text_sets_its_workflow_aside() -> None:
+    """design §4."""
+    odd = cloud(ev.WorkflowDispatched("order", b"null", {}))
+    odd["data"] = {**odd["data"], "name": ["order"]}
+    assert isinstance(read(odd).data, ev.Unreadable)
+
+
 @given(every_event, st.data())
 def test_damaged_data_is_read_or_set_aside_and_never_stops_the_partition(
     event: ev.EventData, data: st.DataObject
