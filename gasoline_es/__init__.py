@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.subscribing import Subscription
-    from gasoline_es.sync import SyncGasoline, SyncWorkflowHandle
+    from gasoline_es.sync import SyncGasoline, SyncSubscription, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "SubWorkflow",
     "Subscription",
     "SyncGasoline",
+    "SyncSubscription",
     "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
@@ -109,6 +110,7 @@ _MODULES = {
     "SubWorkflow": "sending",
     "Subscription": "subscribing",
     "SyncGasoline": "sync",
+    "SyncSubscription": "sync",
     "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
