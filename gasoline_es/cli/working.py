@@ -26,7 +26,7 @@ def work(
     stop_limit: float,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
 
     async def run() -> None:
         async with deciding(settings) as gasoline:
@@ -35,6 +35,11 @@ def work(
             )
 
     asyncio.run(run())
+
+
+def log_to_stderr() -> None:
+    """Let a worker's process say on standard error what happens."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def show_workers(settings: Settings, as_json: bool | None) -> None:
