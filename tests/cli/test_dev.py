@@ -84,6 +84,8 @@ def test_code_that_cannot_be_loaded_is_shown_and_waits_for_the_next_save(folder:
         assert "SystemExit: 3" in dev.until("refused")["message"]
         dev.save("shop.py", "import no_such_module\n")
         assert "No module named 'no_such_module'" in dev.until("refused")["message"]
+        dev.save("shop.py", 'raise ValueError("\U0001f4a5" * 50_000)\n')  # more than a pipe holds
+        assert dev.until("refused")["message"].endswith("\U0001f4a5")
         dev.save("shop.py", wait_for_payment("mended"))
         dev.until("ready", workflows=["order"])
         assert "worker_ended" not in dev.kinds()

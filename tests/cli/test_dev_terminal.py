@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
+from gasoline_es import Gasoline, WorkflowContext, workflow
 from tests.cli.developing import OnTerminal, save, wait_until
 from tests.cli.terminal import invoke
 from tests.cli.test_dev import shop, wait_for_payment
@@ -109,6 +111,29 @@ def test_many_workflows_take_no_more_rows_than_there_are(tmp_path: Path) -> None
         dev.until(r"… and \d+ more workflows")
         for drawn in re.findall(r"(?:\x1b\[2K\x1b\[1A)+", dev.raw):
             assert drawn.count("\x1b[1A") < 12
+
+
+def test_flood_of_what_happens_and_is_written_does_not_hold_up_the_tree_or_ctrl_c(tmp_path: Path) -> None:
+    """Each print above a live tree draws it again: what comes between two drawings is printed at once, and partly counted."""
+    save(tmp_path, "shop.py", shop('print("line " * 10, flush=True)\nreturn "done"'))
+    with OnTerminal(tmp_path, "shop") as dev:
+        dev.until(r"worker \d+ runs order")
+
+        async def dispatch_many() -> None:
+            async with Gasoline.open(dev.url) as gasoline:
+                await asyncio.gather(*(gasoline.dispatch(order, None) for _ in range(3_000)))
+
+        asyncio.run(dispatch_many())
+        dev.until(r"… and [\d,]+ more\n")
+        dev.until(r"3,000 complete")
+        dev.type("\x03")
+        assert dev.wait() == 0
+
+
+@workflow
+async def order(ctx: WorkflowContext, item: None) -> str:
+    """What a client knows of the code that is developed."""
+    raise NotImplementedError
 
 
 def test_sub_workflows_stand_below_their_parents(tmp_path: Path) -> None:

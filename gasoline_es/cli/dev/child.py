@@ -91,7 +91,6 @@ def _shown(error: BaseException) -> str:
 
 
 async def _work(order: Order, workflows: Workflows, lifeline: int, to_wake: Sequence[str]) -> None:
-    os.set_blocking(order.report_fd, False)
     async with Gasoline.open(order.url, namespace=order.namespace) as gasoline:
         worker = gasoline.worker(
             workflows.values(),
@@ -123,6 +122,7 @@ def _stop_with(lifeline: int) -> None:
 async def _report(fd: int, gasoline: Gasoline, worker: Worker, names: tuple[str, ...], to_wake: Sequence[str]) -> None:
     await worker.started.wait()
     _send(fd, Ready(names, await _wake(gasoline, to_wake)))
+    os.set_blocking(fd, False)
     told = Running()
     while True:
         now = running(

@@ -21,8 +21,10 @@ _READ_BYTES: Final = 65_536
 _LAST_WORDS_S: Final = 1.0
 """So long its last lines are waited for once it has ended: what it started may hold its streams open."""
 
+_REPORT_BYTES_MAX: Final = 10_000_000
+
 OnReport = Callable[[Report], None]
-OnLine = Callable[[str], None]
+OnLines = Callable[[Sequence[str]], None]
 
 
 class LineSplitter:
@@ -66,8 +68,8 @@ class WorkerProcess:
         """Done once the process has ended and what it said was heard: its exit status, negative for a signal."""
 
     @classmethod
-    async def start(cls, order: Order, to_wake: Sequence[str], on_report: OnReport, on_line: OnLine | None) -> Self:
-        """Start one. ``on_line``: takes what it writes; None: all of that goes to this process's standard error.
+    async def start(cls, order: Order, to_wake: Sequence[str], on_report: OnReport, on_lines: OnLines | None) -> Self:
+        """Start one. ``on_lines``: takes what it writes; None: all of that goes to this process's standard error.
 
         Error output that goes elsewhere than to a terminal goes there by itself.
         """
@@ -76,8 +78,8 @@ class WorkerProcess:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "gasoline_es.cli.dev.child", replace(order, report_fd=theirs).text()),
                 stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE if on_line is not None else sys.stderr.fileno(),
-                stderr=asyncio.subprocess.PIPE if on_line is not None and sys.stderr.isatty() else None,
+                stdout=asyncio.subprocess.PIPE if on_lines is not None else sys.stderr.fileno(),
+                stderr=asyncio.subprocess.PIPE if on_lines is not None and sys.stderr.isatty() else None,
                 pass_fds=(theirs,),
                 process_group=0,
                 # What the code itself opens by GASOLINE_LOG is this log too, whatever the shell has there.
@@ -91,8 +93,8 @@ class WorkerProcess:
         worker = cls(process)
         worker._hearing.append(asyncio.create_task(worker._hear_reports(ours, on_report)))
         for stream in (process.stdout, process.stderr):
-            if stream is not None and on_line is not None:
-                worker._hearing.append(asyncio.create_task(_hear_lines(stream, on_line)))
+            if stream is not None and on_lines is not None:
+                worker._hearing.append(asyncio.create_task(_hear_lines(stream, on_lines)))
         assert process.stdin is not None
         process.stdin.write(json.dumps(list(to_wake)).encode() + b"\n")
         return worker
@@ -123,7 +125,7 @@ class WorkerProcess:
         return status
 
     async def _hear_reports(self, fd: int, on_report: OnReport) -> None:
-        reader = asyncio.StreamReader()
+        reader = asyncio.StreamReader(limit=_REPORT_BYTES_MAX)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
         )
@@ -138,11 +140,11 @@ class WorkerProcess:
             transport.close()
 
 
-async def _hear_lines(stream: asyncio.StreamReader, on_line: OnLine) -> None:
+async def _hear_lines(stream: asyncio.StreamReader, on_lines: OnLines) -> None:
     splitter = LineSplitter()
     while data := await stream.read(_READ_BYTES):
-        for line in splitter.feed(data):
-            on_line(line)
+        if lines := splitter.feed(data):
+            on_lines(lines)
         await asyncio.sleep(0)  # one that writes without end must not keep everything else from its turn
-    for line in splitter.end():
-        on_line(line)
+    if lines := splitter.end():
+        on_lines(lines)

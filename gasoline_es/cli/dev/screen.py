@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gasoline_es.cli import render
@@ -17,8 +18,12 @@ from gasoline_es.core.durations import format_time
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
     from rich.tree import Tree
 
+_MANY: Final = frozenset({"dispatched", "completed", "cancelled", "silenced", "woken", "rerun", "attempt_failed"})
+_ABOVE_MAX: Final = 100
+"""Behind so many lines, notices of these kinds are only counted until the next drawing."""
 _ROWS_MIN: Final = 6
 _BESIDES: Final = 3
 """Rows that are not the tree's: its head, and the cursor's."""
@@ -34,8 +39,8 @@ class Screen(ABC):
     def tell(self, notice: Notice) -> None:
         """Say what happened."""
 
-    def worker_line(self, line: str) -> None:
-        """Show a line that the worker's process wrote; only asked of one that takes them (``live``)."""
+    def worker_lines(self, lines: Sequence[str]) -> None:
+        """Show lines that the worker's process wrote; only asked of one that takes them (``live``)."""
         raise NotImplementedError
 
     def draw(self, head: Line, scene: Scene) -> None:  # noqa: B027  # only a tree is drawn again and again
@@ -65,7 +70,11 @@ class Objects(Screen):
 
 
 class LiveTree(Screen):
-    """A tree that is drawn again in its place, with notices and the worker's lines above it."""
+    """A tree that is drawn again in its place, with notices and the worker's lines above it.
+
+    They are printed when the tree is drawn: each print costs a drawing. Of what happens by the thousand between two
+    drawings the first are told and the others counted.
+    """
 
     live = True
 
@@ -82,30 +91,49 @@ class LiveTree(Screen):
             redirect_stderr=False,
             vertical_overflow="crop",
         )
+        self._above: list[Text] = []
+        self._untold = 0
         self._live.start()
 
     def tell(self, notice: Notice) -> None:
         from rich.text import Text
 
+        if notice.kind in _MANY and len(self._above) >= _ABOVE_MAX:
+            self._untold += 1
+            return
         at = render.moment(_now_us())[11:19]
-        self._console.print(Text(f"{at} ", FAINT, overflow="fold").append(notice.text, f"not dim {notice.style}"))
-        for line in notice.more:
-            self._console.print(Text(f"         {line}", overflow="fold"))
+        self._above.append(Text(f"{at} ", FAINT, overflow="fold").append(notice.text, f"not dim {notice.style}"))
+        self._above += [Text(f"         {line}", overflow="fold") for line in notice.more]
 
-    def worker_line(self, line: str) -> None:
+    def worker_lines(self, lines: Sequence[str]) -> None:
         from rich.text import Text
 
-        self._console.print(Text(escape(line), FAINT, overflow="fold"))
+        self._above += [Text(escape(line), FAINT, overflow="fold") for line in lines]
 
     def draw(self, head: Line, scene: Scene) -> None:
         from rich.console import Group
 
+        self._print_above()
         height = max(self._console.height - _BESIDES, _ROWS_MIN)
         shown: list[RenderableType] = [_one_row(head), *map(_tree, rows(scene, height))]
         self._live.update(Group(*shown), refresh=True)
 
     def close(self) -> None:
-        self._live.stop()
+        try:
+            self._print_above()
+        finally:
+            self._live.stop()
+
+    def _print_above(self) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        above, self._above = self._above, []
+        if self._untold:
+            above.append(Text(f"         … and {self._untold:,} more", FAINT))
+            self._untold = 0
+        if above:
+            self._console.print(Group(*above))
 
 
 def screen(as_json: bool | None) -> Screen:

@@ -88,7 +88,9 @@ class Session:
     async def run(self) -> None:
         """Run until somebody ends it. Raises: Failure: it cannot go on, or was ended the hard way. OSError: nobody looks."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        # One that is to outlive its terminal was started with this one ignored (nohup).
+        asked_by = [one for one in _SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+        for number in asked_by:
             loop.add_signal_handler(number, self._asked)
         try:
             self._log_is_new = not _is_there(self._plan.settings, self._plan.namespace)
@@ -98,7 +100,7 @@ class Session:
         finally:
             if self._worker is not None and not self._worker.ended.done():
                 await self._end(self._worker)
-            for number in _SIGNALS:
+            for number in asked_by:
                 loop.remove_signal_handler(number)
         if self._lost is not None:
             raise self._lost
@@ -184,7 +186,7 @@ class Session:
         if not worker.ended.done():
             self._tell(notices.killed(worker.pid))
             worker.kill()
-            await worker.ended
+            await self._first(worker.ended)
 
     async def _wait_after(self, worker: WorkerProcess) -> None:
         """Wait until it makes sense to start another one."""
@@ -298,11 +300,9 @@ class Session:
             self._nobody_looks(error)
         self._news.set()
 
-    def _wrote(self, line: str) -> None:
-        try:
-            self._screen.worker_line(line)
-        except OSError as error:
-            self._nobody_looks(error)
+    def _wrote(self, lines: Sequence[str]) -> None:
+        self._screen.worker_lines(lines)
+        self._news.set()
 
     def _nobody_looks(self, error: OSError) -> None:
         self._lost = error
