@@ -135,6 +135,8 @@ class Session:
             to_wake = self._to_wake()
             worker = self._worker = await self._start(to_wake)
             await self._first(worker.ended, self._settled(), self._stop.wait())
+            if worker.ready:
+                self._reloads = False
             by_itself = worker.ended.done()
             if not by_itself:
                 self._take_in_what_was_saved()
@@ -158,7 +160,6 @@ class Session:
         worker = self._worker
         if isinstance(report, Ready) and worker is not None:
             worker.ready = True
-            self._reloads = False
             self._registered = frozenset(report.workflows)
             self._show_state(f"worker {worker.pid} runs {', '.join(report.workflows)}", "green")
             self._tell(notices.ready(worker.pid, report.workflows, report.woken))
