@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.subscribing import Subscription
-    from gasoline_es.sync import SyncGasoline, SyncScheduleHandle, SyncWorkflowHandle
+    from gasoline_es.sync import SyncGasoline, SyncScheduleHandle, SyncSubscription, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "Subscription",
     "SyncGasoline",
     "SyncScheduleHandle",
+    "SyncSubscription",
     "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
@@ -118,6 +119,7 @@ _MODULES = {
     "Subscription": "subscribing",
     "SyncGasoline": "sync",
     "SyncScheduleHandle": "sync",
+    "SyncSubscription": "sync",
     "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",

@@ -31,7 +31,7 @@ def work(
     tracing: bool = False,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     opening = deciding(settings, tracing=tracing)
     if tracing:
         _check_provider()
@@ -59,6 +59,11 @@ def _check_provider() -> None:
             "--tracing was given, and no tracer provider is set, so spans go nowhere: set one in the module, "
             "`trace.set_tracer_provider(…)`, or start the worker by `opentelemetry-instrument`"
         )
+
+
+def log_to_stderr() -> None:
+    """Let a worker's process say on standard error what happens."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def show_workers(settings: Settings, as_json: bool | None) -> None:

@@ -168,7 +168,12 @@ class ActivityRunner:
     @property
     def in_threads(self) -> list[Attempt]:
         """The attempts that run in threads right now."""
-        return [attempt for attempt in self._attempts.values() if attempt.running and not attempt.definition.is_async]
+        return [attempt for attempt in self.under_way if not attempt.definition.is_async]
+
+    @property
+    def under_way(self) -> list[Attempt]:
+        """The attempts that run right now."""
+        return [attempt for attempt in self._attempts.values() if attempt.running]
 
     @property
     def running(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, Self
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
+from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
@@ -65,6 +66,8 @@ class Worker:
         self._rebalancing: Rebalancing | None = None
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
+        self.started: Final = asyncio.Event()
+        """Set once it has its partitions and drives what is in them."""
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -90,6 +93,7 @@ class Worker:
             await self._hide()
             raise
         self._tasks = self._start_chores()
+        self.started.set()
         _log.info(
             "worker runs %s in %d of %d partitions",
             ", ".join(self.registry) or "nothing",
@@ -132,6 +136,11 @@ class Worker:
     def running(self) -> int:
         """How many attempts of activities run right now."""
         return self._driver.runner.running if self._driver is not None else 0
+
+    @property
+    def under_way(self) -> list[Attempt]:
+        """The attempts of activities that run right now."""
+        return self._driver.runner.under_way if self._driver is not None else []
 
     async def stop(self, limit_s: float | None = None) -> None:
         """Stop at the next step: bodies go no further, running activities get until the limit, then are given up.

@@ -16,7 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("gasoline_es", "projections")
 IMPORT_BUDGET_S = 0.2
 # What only some users need, and all of them would wait for.
-HEAVY = ("confluent_kafka", "eventsourcing", "kafka", "opentelemetry", "prometheus_client", "rich", "typer")
+HEAVY = (
+    "confluent_kafka",
+    "eventsourcing",
+    "kafka",
+    "opentelemetry",
+    "prometheus_client",
+    "rich",
+    "typer",
+    "watchfiles",
+)
 # Of no layer: nothing in the packages imports them, which the test below holds.
 APART = frozenset({"gasoline_es.persistence", "gasoline_es.testing"})
 

@@ -103,7 +103,8 @@ async def schedules(gasoline: Gasoline, order: Order) -> None:
     assert_type(await handle.trigger(), WorkflowHandle[Receipt])
     assert_type(await handle.get(), ScheduleInfo)
     assert_type(await handle.history(), list[ScheduleEvent])
-    assert_type((await handle.pause(), await handle.resume(), await handle.remove()), tuple[None, None, None])
+    assert_type(await handle.pause(), None)
+    assert_type(await handle.remove(), None)
     assert_type(await gasoline.schedule(900, tick, None, name="poll"), ScheduleHandle[None])
     assert_type(gasoline.schedule_handle("poll", tick), ScheduleHandle[None])
     async for info in gasoline.schedules():
