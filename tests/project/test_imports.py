@@ -88,6 +88,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         ("gasoline_es/core/__init__.py", "import time", "The core is pure"),
         ("gasoline_es/core/__init__.py", "import kafka", "The core stands on"),
         ("gasoline_es/log/__init__.py", "import rich", "rich and typer are known"),
+        ("gasoline_es/cli/app.py", "import watchfiles", "watchfiles is known to"),
         ("gasoline_es/log/__init__.py", "import eventsourcing.persistence", "kafka is known to"),
         ("gasoline_es/runtime/__init__.py", "import prometheus_client", "prometheus_client is known to"),
         ("gasoline_es/runtime/__init__.py", "import projections", "Only the engine"),
