@@ -11,7 +11,7 @@ import typer
 from gasoline_es.cli.app import app
 from tests.cli.histories import Story
 
-NEVER_RUN = frozenset({("worker", "run")})
+NEVER_RUN = frozenset({("worker", "run"), ("dev",)})
 """What does not come back by itself. It is only ever given what it refuses."""
 
 
@@ -66,6 +66,8 @@ class Command:
                         else [f"--to={ordinary['to']}"]
                     )
                 )
+            case ("schedule", "set") if hostile not in ("cron", "every"):
+                return ["--cron=0 3 * * *"]
             case ("workflow", "revive") if hostile not in ("name", "error"):
                 return [f"--error={ordinary['error']}"]
             case _:

@@ -51,6 +51,8 @@ def ordinary(name: str) -> Any:
         "operation": look_up,
         "workflow_id": UNKNOWN,
         "from_location": "1",
+        "when": "0 3 * * *",
+        "name": "nightly",
         "to": UNKNOWN,
     }
     return given[name]
