@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         WorkflowSilenced,
     )
     from gasoline_es.handles import SignalTo, WorkflowHandle, WorkflowInfo
+    from gasoline_es.log_records import WorkflowLogFilter
     from gasoline_es.messages import Message, Received
     from gasoline_es.operating import OperationContext
     from gasoline_es.operations import Operation, operation
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.subscribing import Subscription
-    from gasoline_es.sync import SyncGasoline, SyncScheduleHandle, SyncWorkflowHandle
+    from gasoline_es.sync import SyncGasoline, SyncScheduleHandle, SyncSubscription, SyncWorkflowHandle
     from gasoline_es.verbs import Step
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "Subscription",
     "SyncGasoline",
     "SyncScheduleHandle",
+    "SyncSubscription",
     "SyncWorkflowHandle",
     "Workflow",
     "WorkflowCancelled",
@@ -79,6 +81,7 @@ __all__ = [
     "WorkflowFailed",
     "WorkflowHandle",
     "WorkflowInfo",
+    "WorkflowLogFilter",
     "WorkflowNotFound",
     "WorkflowSilenced",
     "activity",
@@ -116,6 +119,7 @@ _MODULES = {
     "Subscription": "subscribing",
     "SyncGasoline": "sync",
     "SyncScheduleHandle": "sync",
+    "SyncSubscription": "sync",
     "SyncWorkflowHandle": "sync",
     "Workflow": "definitions",
     "WorkflowCancelled": "errors",
@@ -123,6 +127,7 @@ _MODULES = {
     "WorkflowFailed": "errors",
     "WorkflowHandle": "handles",
     "WorkflowInfo": "handles",
+    "WorkflowLogFilter": "log_records",
     "WorkflowNotFound": "errors",
     "WorkflowSilenced": "errors",
     "activity": "definitions",

@@ -47,6 +47,7 @@ from gasoline_es.operating import OperationContext, at_work, check_operation, re
 from gasoline_es.operations import Operation
 from gasoline_es.outside import check_size, raised
 from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
+from gasoline_es.runtime.call_span import UNTRACED, CallSpan
 from gasoline_es.runtime.histories import fold, history
 from gasoline_es.runtime.node import Node, Watch
 from gasoline_es.scheduling import Scheduling
@@ -129,12 +130,15 @@ class Client(Scheduling):
         payload = workflow.input_codec.encode(input, workflow.parameter)
         check_size("the input", payload, canonical(canonical_tags).encode() if canonical_tags else b"")
         _check_ray_id(ray_id)
-        try:
-            reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "")
-        except KeyReused as reused:
-            await self._check_repeats(reused.workflow_id, key, workflow, payload)
-            return WorkflowHandle(self, reused.workflow_id, workflow)
-        return WorkflowHandle(self, reply.id, workflow)
+        with self._span("dispatch", workflow.name) as span:
+            try:
+                reply = await self._dispatch(workflow.name, payload, canonical_tags, unique, key, ray_id or "", span)
+                workflow_id = reply.id
+            except KeyReused as reused:
+                await self._check_repeats(reused.workflow_id, key, workflow, payload)
+                workflow_id = reused.workflow_id
+            span.reached(workflow_id)
+        return WorkflowHandle(self, workflow_id, workflow)
 
     async def _dispatch_json(
         self, name: str, payload: bytes, tags: Tags | None, *, unique: bool = False, key: str | None = None
@@ -148,10 +152,17 @@ class Client(Scheduling):
         return await self._dispatch(name, payload, canonical_tags, unique, key, "")
 
     async def _dispatch(
-        self, name: str, payload: bytes, tags: dict[str, str], unique: bool, key: str | None, ray_id: str
+        self,
+        name: str,
+        payload: bytes,
+        tags: dict[str, str],
+        unique: bool,
+        key: str | None,
+        ray_id: str,
+        span: CallSpan = UNTRACED,
     ) -> Reply:
         workflow_id = self._new_id(name, tags, unique, key)
-        command = Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id)
+        command = span.carry(Dispatch(workflow_id, name, payload, tags, unique, key, None, ray_id))
         this = _UnderWay(workflow_id, name, tags, self._loop.create_future())
         self._undecided[this] = None
         try:
@@ -277,17 +288,29 @@ class Client(Scheduling):
             raise ValueError("give `to=` (a workflow id) or a workflow with tags, one of the two")
         park_us = None if park is None else _check_park(park, to)
         if to is not None:
-            return (await self._decide(self._signal_command(signal, to, id))).id
+            command = self._signal_command(signal, to, id)
+            with self._span("signal", command.name) as span:
+                reply = await self._decide(span.carry(command))
+                span.reached(to, reply.id)
+                return reply.id
         assert workflow is not None
         name = check_name("workflow", workflow.name)
         wanted = check_tags(tags, f"signal to {name!r}")
         # What is wrong with the signal is said before anybody is looked up.
-        checked = self._signal_command(signal, _NOBODY, id)
-        parking = None if park_us is None else self._parking(checked, name, wanted, park_us)
-        sent = await self._signal_first(name, wanted, lambda found: self._signal_command(signal, found, id), parking)
-        if sent is not None or graceful_not_found:
-            return None if sent is None else sent.id
-        raise _nobody(name, wanted)
+        command = self._signal_command(signal, _NOBODY, id)
+        with self._span("signal", command.name) as span:
+            checked = span.carry(command)
+            parking = None if park_us is None else self._parking(checked, name, wanted, park_us)
+            sent = await self._signal_first(
+                name, wanted, lambda found: span.carry(self._signal_command(signal, found, id)), parking
+            )
+            if sent is not None:
+                if sent.target is not None:
+                    span.reached(sent.target, sent.id)
+                return sent.id
+            if graceful_not_found:
+                return None
+            raise _nobody(name, wanted)
 
     async def _signal_json(
         self,
@@ -371,6 +394,7 @@ class Client(Scheduling):
             park_us,
             self._by,
             signal.by_caller,
+            signal.traceparent,
         )
 
     async def _stays_behind(self, parking: Park, tags: Mapping[str, str]) -> bool:
@@ -388,8 +412,10 @@ class Client(Scheduling):
         self._writable("signal_many")
         refuse_at_work("signal", "an `id=` for each", from_activity=from_activity)
         commands = [self._signal_command(one.signal, one.to, one.id) for one in signals]
-        replies = await self._calls.decide_many(commands)
-        return [raised(reply).id for reply in replies]
+        names = {command.name for command in commands}
+        with self._span("signal", names.pop() if len(names) == 1 else "many", len(commands)) as span:
+            replies = await self._calls.decide_many([span.carry(command) for command in commands])
+            return [raised(reply).id for reply in replies]
 
     def _signal_command(self, signal: Signal, to: str, caller_id: str | None) -> SendSignal:
         if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
@@ -727,6 +753,10 @@ class Client(Scheduling):
             if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
                 return data.output
         return (await self._state(index, workflow_id)).output
+
+    def _span(self, verb: str, name: str, count: int | None = None) -> CallSpan:
+        tracing = self._node.tracing
+        return UNTRACED if tracing is None else tracing.call(verb, name, count)
 
     def _dispatching(
         self, name: str, tags: Mapping[str, str], passed: Iterable[str], before: _UnderWay | None = None

@@ -12,14 +12,17 @@ from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Worker
+from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from gasoline_es.sync import SyncGasoline
 from projections.views import PartitionViews
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.tracing import TracerProvider, Tracing
 
 
 class Gasoline(Client):
@@ -36,15 +39,20 @@ class Gasoline(Client):
         partitions: int | None = None,
         readonly: bool = False,
         clock: Clock | None = None,
+        tracing: bool | TracerProvider = False,
     ) -> AbstractAsyncContextManager[Gasoline]:
         """Open a log: ``file:<directory>``, ``memory:`` (private) or ``memory:<name>`` (shared in this process).
 
-        ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace.
+        ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace. ``tracing``: make
+        OpenTelemetry spans of what is done here, with this tracer provider; True is the global one. It needs the extra
+        ``gasoline_es[otel]``.
+
+        Raises: ExtraMissing: that extra is not installed. TypeError: ``tracing`` is something else.
 
         Raises on entering: LogCorrupt: the log is damaged and takes no writes (``readonly=True`` still opens it).
             LogError: it cannot be opened, or has another number of partitions.
         """
-        return _Opening(url, namespace, partitions, readonly, clock or SystemClock())
+        return _Opening(url, namespace, partitions, readonly, clock or SystemClock(), _tracing(tracing, namespace))
 
     @staticmethod
     def open_sync(
@@ -54,6 +62,7 @@ class Gasoline(Client):
         partitions: int | None = None,
         readonly: bool = False,
         clock: Clock | None = None,
+        tracing: bool | TracerProvider = False,
     ) -> SyncGasoline:
         """Open a log for code that is not async: the same verbs, blocking, on an event-loop thread of its own.
 
@@ -61,7 +70,9 @@ class Gasoline(Client):
         Runs no worker: that is a process of its own. Arguments and errors as of ``open``; GasolineError: called in the thread
         of a running event loop.
         """
-        opening = Gasoline.open(url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock)
+        opening = Gasoline.open(
+            url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock, tracing=tracing
+        )
         return SyncGasoline(LoopThread(url, opening))
 
     @property
@@ -77,15 +88,20 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
         ``max_concurrency``: so many attempts of activities at a time. ``evict_after``: seconds a workflow waits in memory
         before it leaves it. ``stop_limit``: seconds that running activities get when the block ends, or when their partition
         is given up to another worker. ``version``: of the code, a build time for instance; workers of the newest version share
-        the partitions, older ones take no new work (semantics.md §8).
+        the partitions, older ones take no new work (semantics.md §8). ``metrics_port``: serve Prometheus metrics there while it
+        runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
+        reaches the address may read them.
 
-        Raises: DefinitionError: two definitions share a name, or this process already runs a worker.
+        Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
+            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
         """
         return Worker(
             self._node,
@@ -94,6 +110,7 @@ class Gasoline(Client):
             evict_after_s=evict_after,
             stop_limit_s=stop_limit,
             version=version,
+            exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
         )
 
     async def run_worker(
@@ -104,6 +121,8 @@ class Gasoline(Client):
         evict_after: float = EVICT_AFTER_S,
         stop_limit: float = STOP_LIMIT_S,
         version: int = 0,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -115,6 +134,8 @@ class Gasoline(Client):
             evict_after=evict_after,
             stop_limit=stop_limit,
             version=version,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
         )
         await worker.run()
 
@@ -124,15 +145,50 @@ def node_on(log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom
     return Node(log, clock, PartitionViews, entropy)
 
 
+def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
+    if asked is False:
+        return None
+    try:
+        from gasoline_es.runtime.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(
+            f"`tracing=` needs the package of OpenTelemetry's API, which is not installed ({error}): "
+            f"`pip install gasoline_es[otel]`"
+        ) from error
+    if asked is not True and not callable(getattr(asked, "get_tracer", None)):
+        raise TypeError(
+            f"tracing={asked!r} is no tracer provider: write `tracing=True` for the global one, or give one that has "
+            f"`get_tracer`, as `opentelemetry.sdk.trace.TracerProvider()`"
+        )
+    return Tracing(None if asked is True else asked, namespace)
+
+
+def _metrics(node: Node, port: int, host: str) -> Exposition:
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise DefinitionError(f"metrics_port is a port, 0 (any that is free) to 65535, not {port!r}")
+    from gasoline_es.metrics import MetricsServer  # prometheus_client is loaded where it is asked for
+
+    return MetricsServer(node, port, host)
+
+
 class _Opening:
     """What ``Gasoline.open`` returns: opens on entering, closes on leaving."""
 
-    def __init__(self, url: str, namespace: str, partitions: int | None, readonly: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        partitions: int | None,
+        readonly: bool,
+        clock: Clock,
+        tracing: Tracing | None,
+    ) -> None:
         self._url = url
         self._namespace = namespace
         self._partitions = partitions
         self._readonly = readonly
         self._clock = clock
+        self._tracing = tracing
         self._node: Node | None = None
 
     if not TYPE_CHECKING:
@@ -149,6 +205,7 @@ class _Opening:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         self._node = node_on(log, self._clock)
+        self._node.tracing = self._tracing
         self._node.start()
         return Gasoline(self._node)
 

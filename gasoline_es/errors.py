@@ -42,6 +42,10 @@ class DefinitionError(GasolineError):
     """A workflow, activity or signal is defined or called in a way that can never work."""
 
 
+class ExtraMissing(GasolineError, ImportError):
+    """Something was asked for that needs a package which only an extra installs; the message has the command."""
+
+
 class NotSerializable(GasolineError):
     """A value cannot be kept exactly. Fields: ``path`` (as ``order.items[3]``) and ``type``."""
 

@@ -48,6 +48,16 @@ from gasoline_es.core.events import (
     WorkflowTagsUpdated,
     WorkflowWoken,
 )
+from gasoline_es.core.schedule_events import (
+    ScheduleEvent,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleRemoved,
+    ScheduleResumed,
+    ScheduleSet,
+    ScheduleSkipped,
+    ScheduleUnreadable,
+)
 
 __all__ = [
     "ActivityCompleted",
@@ -64,6 +74,14 @@ __all__ = [
     "RaceDecided",
     "RollbackHandler",
     "RollbackStarted",
+    "ScheduleEvent",
+    "ScheduleFired",
+    "SchedulePaused",
+    "ScheduleRemoved",
+    "ScheduleResumed",
+    "ScheduleSet",
+    "ScheduleSkipped",
+    "ScheduleUnreadable",
     "SignalConsumed",
     "SignalDiscarded",
     "SignalReceived",

@@ -51,6 +51,10 @@ class Subscription(Generic[M]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the iteration wherever it goes on, as leaving the block does. Again: nothing. Call it in the event loop."""
         if self._feed is not None:
             self._messages.unsubscribe(self._feed)
 

@@ -9,23 +9,32 @@ a test holds that none is missing.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from gasoline_es.client import Client
+from gasoline_es.client import BUFFER, Client
+from gasoline_es.core.durations import duration_us
+from gasoline_es.core.tags import Tags
 from gasoline_es.definitions import Workflow
+from gasoline_es.errors import GasolineError
 from gasoline_es.handles import WorkflowHandle
+from gasoline_es.messages import Message, Received
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.scheduling import ScheduleHandle
+from gasoline_es.subscribing import Subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 O = TypeVar("O")  # noqa: E741  # the output
+M = TypeVar("M", bound=Message)
 
 LISTED_AT_ONCE: Final = 50
 """So many workflows ``list`` fetches with one visit to the event loop."""
@@ -188,6 +197,89 @@ class SyncScheduleHandle(_Blocking, Generic[O]):
     history = _blocking(ScheduleHandle[O].history)
 
 
+class SyncSubscription(_Blocking, Generic[M]):
+    """The messages of one kind and topic from the moment it is entered, one after the other: a blocking Subscription.
+
+        with gasoline.subscribe(Moved, topic={"map": "forest"}) as moves:
+            for received in moves:
+                print(received.message.x)
+
+    Entering the block subscribes, as a ``for`` does that comes first. The ``for`` ends when the subscription is closed, by
+    leaving the block or by ``close`` from any thread; with ``timeout`` also when no message has come for so long, and then
+    another ``for`` goes on with the next message. Several threads may iterate: each message goes to one of them. What waits in
+    memory, and what is lost, is as of :class:`Subscription`.
+
+    Iterating raises: LogError: the log was closed, failed or is damaged, and nothing more will come. GasolineError: in a forked
+    child, or in the thread of a running event loop.
+    """
+
+    __slots__ = ("_closed", "_timeout_s")
+
+    def __init__(self, loop: LoopThread[Any], subscription: Subscription[M], timeout_s: float | None) -> None:
+        self._loop = loop
+        self._asynchronous = subscription
+        self._timeout_s = timeout_s
+        self._closed = False
+
+    @property
+    def lost(self) -> int:
+        """How many messages were dropped because nobody took them in time."""
+        lost: int = self._asynchronous.lost
+        return lost
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed: a ``for`` that ended for want of messages can go on otherwise."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        if self._closed:
+            raise GasolineError("this subscription was closed: make another with `gasoline.subscribe(…)`")
+        self._loop.call("gasoline.subscribe", self._asynchronous.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration, wherever it waits; from any thread, and again. What was not taken yet is dropped.
+
+        In a forked child it does nothing: what was subscribed is the parent's.
+        """
+        if self._loop.foreign:
+            return
+        self._closed = True
+        with suppress(RuntimeError):  # the log is closed, and with it every subscription
+            self._loop.post(self._asynchronous.end)
+
+    def __iter__(self) -> Self:
+        if not self._closed:
+            self._loop.call("gasoline.subscribe", self._begun)
+        return self
+
+    def __next__(self) -> Received[M]:
+        received = None if self._closed else self._loop.call("gasoline.subscribe", self._next)
+        if received is None:
+            raise StopIteration
+        return received
+
+    async def _begun(self) -> None:
+        if not self._closed:
+            self._asynchronous.__aiter__()
+
+    async def _next(self) -> Received[M] | None:
+        """Return the next message; None: it was closed, or none has come in time, and then none was taken."""
+        if self._closed:
+            return None  # before this began, so that there may be nothing yet that the close could end
+        with suppress(StopAsyncIteration, TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                received: Received[M] = await anext(self._asynchronous)
+                return received
+        return None
+
+
 class SyncGasoline(_Blocking):
     """A log opened for one namespace, for code that is not async: the verbs of :class:`Gasoline`, blocking.
 
@@ -213,12 +305,6 @@ class SyncGasoline(_Blocking):
                     "a SyncGasoline runs no worker: it handles SIGTERM, which only a main thread can, and its activities would "
                     "share this event loop with every call. It is a program of its own: `async with Gasoline.open(…) as "
                     "gasoline: await gasoline.run_worker([…])`"
-                )
-            if name == "subscribe":
-                raise AttributeError(
-                    "a SyncGasoline has no subscribers: messages come while others do something, so they are for code that is "
-                    "async, `async with Gasoline.open(…) as gasoline, gasoline.subscribe(…) as messages: …`. For the newest "
-                    "message of a topic call `gasoline.tail(…)`"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -246,6 +332,30 @@ class SyncGasoline(_Blocking):
         """Return a handle for the schedule of a name. Whether there is one shows at first use."""
         return SyncScheduleHandle(self._loop, self._asynchronous.schedule_handle(name, workflow))
 
+    def subscribe(
+        self,
+        kind: type[M],
+        *,
+        topic: Tags | None = None,
+        buffer: int = BUFFER,
+        timeout: float | timedelta | None = None,
+    ) -> SyncSubscription[M]:
+        """Give the messages of a kind whose topics contain these tags, as they come: see :class:`SyncSubscription`.
+
+        ``buffer``: so many wait in memory for who iterates, before the oldest are dropped. ``timeout``: iterating ends when
+        no message has come for so many seconds, so that a thread can look after something else; None waits for ever.
+
+        Raises: DefinitionError: that is no kind. InvalidTags. ValueError, TypeError: ``buffer`` is no whole number of at least
+            1, ``timeout`` no time. LogError: it was closed.
+        """
+
+        async def made() -> Subscription[M]:
+            subscription: Subscription[M] = self._asynchronous.subscribe(kind, topic=topic, buffer=buffer)
+            return subscription
+
+        timeout_s = None if timeout is None else duration_us(timeout, "timeout") / 1e6
+        return SyncSubscription(self._loop, self._loop.call("gasoline.subscribe", made), timeout_s)
+
     dispatch = _blocking(Client.dispatch)
     signal = _blocking(Client.signal)
     signal_many = _blocking(Client.signal_many)
@@ -266,4 +376,4 @@ class SyncGasoline(_Blocking):
     list = _iterating(Client.list, at_once=LISTED_AT_ONCE)  # last: it hides the builtin from here on
 
 
-__all__ = ["SyncGasoline", "SyncScheduleHandle", "SyncWorkflowHandle"]
+__all__ = ["SyncGasoline", "SyncScheduleHandle", "SyncSubscription", "SyncWorkflowHandle"]

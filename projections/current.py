@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gasoline_es.core.events import EventData
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Status, Summary
 
 
 class CurrentState:
@@ -13,14 +13,31 @@ class CurrentState:
 
     def __init__(self) -> None:
         self._summaries: dict[str, Summary] = {}
+        self.counts: dict[tuple[str, Status], int] = {}
+        """How many workflows of a name stand somewhere."""
 
     def apply(self, workflow_id: str, seq: int, time_us: int, data: EventData, ray_id: str, worker: str) -> Summary:
         """Fold the next event of a workflow and return its summary."""
         summary = self._summaries.get(workflow_id)
         if summary is None:
             summary = self._summaries[workflow_id] = Summary(workflow_id)
+            summary.apply(seq, time_us, data, ray_id, worker)
+            self._count(summary.name, summary.status, 1)
+            return summary
+        name, status = summary.name, summary.status
         summary.apply(seq, time_us, data, ray_id, worker)
+        if summary.status != status or summary.name != name:
+            self._count(name, status, -1)
+            self._count(summary.name, summary.status, 1)
         return summary
+
+    def _count(self, name: str, status: Status, more: int) -> None:
+        key = (name, status)
+        count = self.counts.get(key, 0) + more
+        if count:
+            self.counts[key] = count
+        else:
+            del self.counts[key]
 
     def get(self, workflow_id: str) -> Summary | None:
         return self._summaries.get(workflow_id)

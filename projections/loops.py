@@ -100,6 +100,7 @@ class LoopedEvents:
         "_queued",
         "_rest",
         "_signals",
+        "_suspended",
         "_tags",
         "count",
         "first",
@@ -124,6 +125,8 @@ class LoopedEvents:
         self._carried: Mark | None = None
         """The same, if it was forgotten there."""
         self._failed: Mark | None = None
+        self._suspended: Mark | None = None
+        """Where it was last suspended: what its body did before, it did."""
         waiting = {mark for mark, _ in queued.values()}
         for mark in marks:
             if mark not in waiting:
@@ -156,7 +159,8 @@ class LoopedEvents:
                 self._forgotten += len(self._tags) == self._tags.maxlen
                 self._tags.append(mark)
             case ev.WorkflowSuspended():
-                self._forgotten += 1
+                self._forgotten += self._suspended is not None
+                self._suspended = mark
             case ev.WorkflowWoken():
                 self._forgotten += 1
                 self._fail(None)
@@ -275,7 +279,7 @@ class LoopedEvents:
         marks = sorted(self._marks())
         self._rest = array("q", chain.from_iterable(marks))
         self._loops, self._queued, self._tags, self._document, self._carried = {}, {}, None, None, None
-        self._failed = None
+        self._failed = self._suspended = None
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -290,6 +294,8 @@ class LoopedEvents:
             yield self._carried
         if self._failed is not None:
             yield self._failed
+        if self._suspended is not None:
+            yield self._suspended
 
     def located(self) -> Located:
         """Return where the events lie that replay needs."""

@@ -12,23 +12,51 @@ class SignalQueues:
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, str]] = {}
+        self._since: dict[tuple[str, str], int] = {}
+        """Since when each signal is queued, oldest first: by workflow and id, microseconds UTC."""
+        self.counts: dict[str, int] = {}
+        """How many are queued, by name."""
 
-    def apply(self, workflow_id: str, data: EventData) -> None:
+    def apply(self, workflow_id: str, time_us: int, data: EventData) -> None:
         match data:
             case SignalReceived():
-                self._queues.setdefault(workflow_id, {})[data.signal_id] = data.name
+                queue = self._queues.setdefault(workflow_id, {})
+                self._leave(workflow_id, data.signal_id, queue.get(data.signal_id))
+                queue[data.signal_id] = data.name
+                self._enter(workflow_id, data.signal_id, data.name, time_us)
             case SignalConsumed() | SignalDiscarded():
                 # A workflow with an unreadable event may have consumed what this fold never saw.
                 queue = self._queues.get(workflow_id, {})
                 for signal_id in data.signal_ids:
-                    queue.pop(signal_id, None)
+                    self._leave(workflow_id, signal_id, queue.pop(signal_id, None))
                 if not queue:
                     self._queues.pop(workflow_id, None)
             case WorkflowRerun() if data.returned:
                 # They were received before those that are still here, but for such as nobody listened for.
-                self._queues[workflow_id] = {**dict(data.returned), **self._queues.get(workflow_id, {})}
+                queue = self._queues.get(workflow_id, {})
+                for signal_id, name in data.returned:
+                    if signal_id not in queue:
+                        self._enter(workflow_id, signal_id, name, time_us)
+                self._queues[workflow_id] = {**dict(data.returned), **queue}
             case _:
                 pass
+
+    @property
+    def since(self) -> int | None:
+        """Since when the oldest of all signals is queued: microseconds UTC; None: there is none."""
+        return next(iter(self._since.values()), None)
+
+    def _enter(self, workflow_id: str, signal_id: str, name: str, time_us: int) -> None:
+        self._since[workflow_id, signal_id] = time_us
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def _leave(self, workflow_id: str, signal_id: str, name: str | None) -> None:
+        if name is None:
+            return
+        del self._since[workflow_id, signal_id]
+        self.counts[name] -= 1
+        if not self.counts[name]:
+            del self.counts[name]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the ids of the workflows that have queued signals."""

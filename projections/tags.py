@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from gasoline_es.core.tags import matches
 
-_K = TypeVar("_K")
+
+class _Entry(NamedTuple):
+    """``dispatched``: by which of its partition's events."""
+
+    name: str
+    tags: Mapping[str, str]
+    dispatched: int
+
+
+_Ids = str | dict[str, None]
+"""The only workflow with a tag, or all of them: most values are those of one, and a dictionary for each is large."""
 
 
 class TagIndex:
     """Incomplete workflows by name and by each of their tags. A completed workflow leaves it at once."""
 
     def __init__(self) -> None:
-        self._tags: dict[str, tuple[str, Mapping[str, str]]] = {}
-        self._order: dict[str, int] = {}
-        """By which of its partition's events each one was dispatched."""
+        self._entries: dict[str, _Entry] = {}
         self._newest = -1
         self._changed = False
         # Dictionaries keep the order of dispatch, so the first match is the oldest one, unless tags were changed or one is
         # back that had left.
         self._by_name: dict[str, dict[str, None]] = {}
-        self._by_tag: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._by_tag: dict[tuple[str, str], dict[str, _Ids]] = {}
+        """Name and tag → its values → who has them."""
 
     def put(self, workflow_id: str, name: str, tags: Mapping[str, str], dispatched: int) -> None:
         """Add an incomplete workflow; one that was there before goes back to its place in the order.
@@ -32,46 +41,65 @@ class TagIndex:
         self.remove(workflow_id)
         self._changed = self._changed or dispatched < self._newest
         self._newest = max(self._newest, dispatched)
-        self._tags[workflow_id] = (name, tags)
-        self._order[workflow_id] = dispatched
+        entry = self._entries[workflow_id] = _Entry(name, tags, dispatched)
         self._by_name.setdefault(name, {})[workflow_id] = None
-        for tag, value in tags.items():
-            self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
+        self._add_tags(workflow_id, entry)
 
     def change(self, workflow_id: str, tags: Mapping[str, str]) -> None:
         """Give an incomplete workflow other tags; it keeps its place in the order. One that is not there: does nothing."""
-        name, had = self._tags.get(workflow_id, ("", {}))
-        if not name:
+        had = self._entries.get(workflow_id)
+        if had is None:
             return
-        for tag, value in had.items():
-            _discard(self._by_tag, (name, tag, value), workflow_id)
+        self._drop_tags(workflow_id, had)
         self._changed = True
-        self._tags[workflow_id] = (name, tags)
-        for tag, value in tags.items():
-            self._by_tag.setdefault((name, tag, value), {})[workflow_id] = None
+        entry = self._entries[workflow_id] = had._replace(tags=tags)
+        self._add_tags(workflow_id, entry)
 
     def remove(self, workflow_id: str) -> None:
         """Take a completed workflow out. One that is not there: does nothing."""
-        name, tags = self._tags.pop(workflow_id, ("", {}))
-        if not name:
+        had = self._entries.pop(workflow_id, None)
+        if had is None:
             return
-        del self._order[workflow_id]
-        _discard(self._by_name, name, workflow_id)
-        for tag, value in tags.items():
-            _discard(self._by_tag, (name, tag, value), workflow_id)
+        ids = self._by_name[had.name]
+        del ids[workflow_id]
+        if not ids:
+            del self._by_name[had.name]
+        self._drop_tags(workflow_id, had)
 
     def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
         """Yield the ids of the incomplete workflows of this name whose tags contain ``tags``, oldest first."""
-        candidates = self._by_name.get(name, {})
+        entries = self._entries
+        candidates: Collection[str] = self._by_name.get(name, {})
         if tags:
-            candidates = min((self._by_tag.get((name, tag, value), {}) for tag, value in tags.items()), key=len)
-        for workflow_id in sorted(candidates, key=self._order.__getitem__) if self._changed else candidates:
-            if matches(self._tags[workflow_id][1], tags):
+            candidates = min((self._having(name, tag, value) for tag, value in tags.items()), key=len)
+        ordered = sorted(candidates, key=lambda one: entries[one].dispatched) if self._changed else candidates
+        for workflow_id in ordered:
+            if matches(entries[workflow_id].tags, tags):
                 yield workflow_id
 
+    def _having(self, name: str, tag: str, value: str) -> Collection[str]:
+        ids = self._by_tag.get((name, tag), {}).get(value, {})
+        return (ids,) if isinstance(ids, str) else ids
 
-def _discard(index: dict[_K, dict[str, None]], key: _K, workflow_id: str) -> None:
-    ids = index[key]
-    del ids[workflow_id]
-    if not ids:
-        del index[key]
+    def _add_tags(self, workflow_id: str, entry: _Entry) -> None:
+        for tag, value in entry.tags.items():
+            values = self._by_tag.setdefault((entry.name, tag), {})
+            ids = values.get(value)
+            if ids is None:
+                values[value] = workflow_id
+            elif isinstance(ids, str):
+                values[value] = {ids: None, workflow_id: None}
+            else:
+                ids[workflow_id] = None
+
+    def _drop_tags(self, workflow_id: str, entry: _Entry) -> None:
+        for tag, value in entry.tags.items():
+            values = self._by_tag[entry.name, tag]
+            ids = values[value]
+            if isinstance(ids, dict):
+                del ids[workflow_id]
+                if ids:
+                    continue
+            del values[value]
+            if not values:
+                del self._by_tag[entry.name, tag]

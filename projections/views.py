@@ -18,7 +18,7 @@ from gasoline_es.core.events import (
     WorkflowSilenced,
     WorkflowTagsUpdated,
 )
-from gasoline_es.core.ports import Located, OnTagged, Received
+from gasoline_es.core.ports import Located, OnTagged, Received, Tally
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
@@ -66,18 +66,18 @@ class PartitionViews:
             return  # most events: they change no queue, no tag and no wake-up
         if summary.status == "unreadable":
             self._history.needs_all(workflow_id)
-        self._queues.apply(workflow_id, data)
+        self._queues.apply(workflow_id, time_us, data)
         self._wake.apply(summary)
         if isinstance(data, WorkflowDispatched):
-            self._tags.put(workflow_id, data.name, data.tags, offset)
-            self._tagged(data.name, data.tags)
+            self._tags.put(workflow_id, summary.name, summary.tags, offset)
+            self._tagged(summary.name, summary.tags)
         elif isinstance(data, WorkflowRerun):
             self._history.needs_all(workflow_id)  # what loops have forgotten may hold again
-            self._tags.put(workflow_id, summary.name, data.tags, self._history.located(workflow_id).first)
-            self._tagged(summary.name, data.tags)
+            self._tags.put(workflow_id, summary.name, summary.tags, self._history.located(workflow_id).first)
+            self._tagged(summary.name, summary.tags)
         elif isinstance(data, WorkflowTagsUpdated):
-            self._tags.change(workflow_id, data.tags)
-            self._tagged(summary.name, data.tags)
+            self._tags.change(workflow_id, summary.tags)
+            self._tagged(summary.name, summary.tags)
         elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced):
             self._tags.remove(workflow_id)
 
@@ -122,6 +122,11 @@ class PartitionViews:
             if summary is not None and summary.waiting is not None and summary.waiting.signals:
                 found.append(workflow_id)
         return found
+
+    def tally(self) -> Tally:
+        """Return counts and ages, kept while folding: asking costs what there are names."""
+        current, queues = self._current, self._queues
+        return Tally(dict(current.counts), self._wake.running_since(), dict(queues.counts), queues.since)
 
     def deadlines(self) -> Mapping[str, int]:
         """Return when each sleeping workflow that has a deadline is due: id → microseconds UTC."""

@@ -35,9 +35,9 @@ def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) 
         show(info, output)
 
 
-def deciding(settings: Settings) -> AbstractAsyncContextManager[Gasoline]:
+def deciding(settings: Settings, *, tracing: bool = False) -> AbstractAsyncContextManager[Gasoline]:
     """Open the log that the settings name to decide something. One that is not there is made: read it first."""
-    return Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE)
+    return Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE, tracing=tracing)
 
 
 async def _done(settings: Settings, workflow_id: str, deed: Deed) -> WorkflowInfo:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, registry, replaying, signals, workers, workflows
+from gasoline_es.cli import logs, registry, replaying, schedules, signals, workers, workflows
+from gasoline_es.cli.dev.command import dev
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
 
@@ -84,8 +85,10 @@ app = typer.Typer(
 )
 app.add_typer(workflows.commands, name="workflow")
 app.add_typer(signals.commands, name="signal")
+app.add_typer(schedules.commands, name="schedule")
 app.add_typer(workers.commands, name="worker")
 app.add_typer(logs.commands, name="log")
+app.command("dev", short_help="Run the workflows of a module while you write them: reload when saved.")(dev)
 app.command("registry", short_help="Show which workers live, and what they have registered.")(registry.registry)
 app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)
 
@@ -126,9 +129,11 @@ def options(
       gasoline workflow rerun ID --from 3 --dry-run
       gasoline workflow revive --error "the bank is closed"
       gasoline signal list --older-than 1d
+      gasoline schedule list
       gasoline registry
       gasoline log verify
       gasoline replay-check shop.orders
+      gasoline dev shop.orders
 
     Exit status: 0 fine; 1 not found, refused, or damaged; 2 used wrongly.
     """

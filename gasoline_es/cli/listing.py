@@ -60,7 +60,7 @@ def fold(reading: Reading, partition: int) -> Iterator[Row]:
             reading.note(f"workflow {event.workflow_id}: event {event.seq} stands where {expected} should")
             continue
         current.apply(event.workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker)
-        queues.apply(event.workflow_id, event.data)
+        queues.apply(event.workflow_id, event.time_us, event.data)
     for summary in current:
         yield Row(summary, partition, queues.queued(summary.id))
 

@@ -184,6 +184,10 @@ def find(reading: Reading, signal_id: str, to: str | None) -> tuple[list[Found],
 
 def _receivers(reading: Reading, signal_id: str) -> list[str]:
     """Return the workflows that have an event which may have received the signal."""
+    try:
+        signal_id.encode()
+    except UnicodeEncodeError:
+        return []  # bytes of the command line that are no UTF-8: no log holds them
     written = inner(signal_id).encode()
     found: dict[str, None] = {}
     for partition in range(reading.log.partition_count):

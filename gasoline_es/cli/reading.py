@@ -96,6 +96,12 @@ def require_namespace(settings: Settings, wanted: str) -> None:
         raise Failure(f"there is no namespace {wanted!r} in {settings.url}: {there}; give one as --namespace NAME")
 
 
+def check_place(settings: Settings, namespace: str) -> None:
+    """Check that a log could be at that place, with that namespace. Raises: Misuse."""
+    _directory(settings.url)
+    _check_namespace(namespace)
+
+
 def namespaces(settings: Settings) -> dict[str, int]:
     """Return the log's namespaces: name → number of partitions.
 

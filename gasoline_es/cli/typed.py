@@ -132,7 +132,7 @@ def json_of(what: str, text: str) -> bytes:
         except UnicodeDecodeError as error:
             raise Misuse(f"{what}: what came from standard input is not UTF-8") from error
     try:
-        raw = dump_json(parse_json(text))
+        raw = dump_json(parse_json(text.encode()))  # refuses what is no UTF-8, too
         check_depth(raw)
     except ValueError as error:
         raise Misuse(f"{what} is no JSON that can be kept: {error}. Text is JSON with its quotes: '\"42\"'") from error

@@ -54,6 +54,23 @@ def run(
     stop_limit: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Running activities get so long when it stops.")
     ] = 30.0,
+    tracing: Annotated[
+        bool, typer.Option("--tracing", help="Make OpenTelemetry spans, with the tracer provider that the module sets.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=65_535,
+            envvar="GASOLINE_METRICS_PORT",
+            help="Serve Prometheus metrics at this port; 0 for any, which the log tells.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where that is: 0.0.0.0 to be reached from elsewhere.")
+    ] = "127.0.0.1",
 ) -> None:
     """Run the workflows of a module until SIGTERM or Ctrl-C; a second one gives running activities up at once.
 
@@ -64,6 +81,7 @@ def run(
     Examples:
       gasoline --log file:./data worker shop.orders
       gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
+      gasoline --log file:./data worker shop.orders --metrics-port 9464
 
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly.
     """
@@ -80,6 +98,9 @@ def run(
         version=code_version,
         max_concurrency=max_concurrency,
         stop_limit=stop_limit,
+        tracing=tracing,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
     )
 
 

@@ -16,6 +16,8 @@ from gasoline_es.cli.settings import Settings
 from gasoline_es.definitions import Workflow
 from gasoline_es.runtime.sharing import Peer
 
+_log = logging.getLogger(__name__)
+
 
 def work(
     settings: Settings,
@@ -24,17 +26,44 @@ def work(
     version: int,
     max_concurrency: int,
     stop_limit: float,
+    metrics_port: int | None,
+    metrics_host: str,
+    tracing: bool = False,
 ) -> None:
-    """Run the workflows until a signal. Raises: LogFailed and others of its kind."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
+    log_to_stderr()
+    opening = deciding(settings, tracing=tracing)
+    if tracing:
+        _check_provider()
 
     async def run() -> None:
-        async with deciding(settings) as gasoline:
+        async with opening as gasoline:
             await gasoline.run_worker(
-                workflows, version=version, max_concurrency=max_concurrency, stop_limit=stop_limit
+                workflows,
+                version=version,
+                max_concurrency=max_concurrency,
+                stop_limit=stop_limit,
+                metrics_port=metrics_port,
+                metrics_host=metrics_host,
             )
 
     asyncio.run(run())
+
+
+def _check_provider() -> None:
+    """Say so if nobody has set a tracer provider: spans that go nowhere look like a worker that does nothing."""
+    from opentelemetry import trace
+
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        _log.warning(
+            "--tracing was given, and no tracer provider is set, so spans go nowhere: set one in the module, "
+            "`trace.set_tracer_provider(…)`, or start the worker by `opentelemetry-instrument`"
+        )
+
+
+def log_to_stderr() -> None:
+    """Let a worker's process say on standard error what happens."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def show_workers(settings: Settings, as_json: bool | None) -> None:

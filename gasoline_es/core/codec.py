@@ -2,7 +2,9 @@
 
     {"specversion":"1.0","id":"<workflow id>/<seq>","source":"/gasoline/<namespace>","type":"gasoline.<type>.v1",
      "subject":"<workflow id>","time":"…Z","datacontenttype":"application/json","seq":5,"partition":3,"epoch":2,
-     "workflow":"fulfil","rayid":"…","worker":"…","data":{…}}
+     "workflow":"fulfil","rayid":"…","worker":"…","traceparent":"00-…","data":{…}}
+
+``traceparent`` is there only where a dispatch or a signal came with one (``core.traceparent``).
 
 Payloads are embedded as the JSON they are. Reading goes through pydantic-core's parser, which keeps integers of any size
 exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so its re-rendered form is as good as its text.
@@ -11,6 +13,7 @@ exact (``orjson.loads`` reads 2^64 as a float); a payload counts by value, so it
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final, cast
 
 import orjson
@@ -22,8 +25,13 @@ from gasoline_es.core.fact_reading import READERS, Data
 from gasoline_es.core.fact_writing import DATA_OF, activity_completed, inner
 from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.memo import Memo
+from gasoline_es.core.shared import shared
+from gasoline_es.core.traceparent import readable
 
 _dumps = orjson.dumps
+_DATA_TEXT: Final = ',"data":'
+_TRACED: Final = (ev.WorkflowDispatched, ev.SignalReceived)
+"""The facts that a ``traceparent`` is kept with."""
 
 
 class Envelope:
@@ -52,6 +60,8 @@ class Envelope:
         )
         if isinstance(data, ev.ActivityCompleted):
             return activity_completed(head, data)
+        if isinstance(data, _TRACED) and data.traceparent is not None:
+            head = f'{head.removesuffix(_DATA_TEXT)},"traceparent":"{data.traceparent}"{_DATA_TEXT}'
         return b"%b%b}" % (head.encode(), _dumps(DATA_OF[type(data)](data)))
 
 
@@ -105,13 +115,24 @@ def _parsed(raw: bytes) -> _Decoded:
     cloud = cast(Data, from_json(raw))
     try:
         origin = _origin_of(cloud["subject"], cloud)
-        return origin, cloud["seq"], parse_time(cloud["time"]), _read_data(cloud["type"], cloud["data"])
+        data = _read_data(cloud["type"], cloud["data"])
+        if "traceparent" in cloud:
+            data = _traced(data, readable(cloud["traceparent"]))
+        return origin, cloud["seq"], parse_time(cloud["time"]), data
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of gasoline_es: {error!r} in {raw[:200]!r}") from error
 
 
 def _origin_of(workflow_id: str, cloud: Data) -> _Origin:
-    return workflow_id, cloud["workflow"], cloud["rayid"], cloud["partition"], cloud["epoch"], cloud["worker"]
+    ray_id = cloud["rayid"]
+    if ray_id == workflow_id:
+        ray_id = workflow_id  # one text for both: they are kept for as long as the workflow is known
+    name, worker = shared(cloud["workflow"]), shared(cloud["worker"])
+    return workflow_id, name, ray_id, cloud["partition"], cloud["epoch"], worker
+
+
+def _traced(data: ev.EventData, traceparent: str | None) -> ev.EventData:
+    return replace(data, traceparent=traceparent) if isinstance(data, _TRACED) else data
 
 
 def _read_data(cloud_type: str, data: Data) -> ev.EventData:
@@ -140,16 +161,17 @@ def _read_data(cloud_type: str, data: Data) -> ev.EventData:
 _TIME: Final = rb'([^"]{19}+)\.([0-9]{6}+)Z'
 _INT: Final = rb"[0-9]++"
 _TEXT: Final = rb'"[^"]*+"'
-_DATA: Final = b',"data":'
+_DATA: Final = _DATA_TEXT.encode()
+_TRACEPARENT: Final = b',"traceparent":"'
 _CLOSED: Final = ord("}")
 _ACTIVITY_COMPLETED: Final = b"gasoline.activity.completed.v1"
 
 _LINE: Final = re.compile(
     rb'\{"specversion":"1\.0","id":"([^"]{36}+)/([1-9][0-9]{0,17}+)","source":"/gasoline/[a-z0-9-]*+",'
     rb'"type":"([a-z0-9.]*+)","subject":"\1","time":"%b","datacontenttype":"application/json","seq":\2,'
-    rb'("partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b),"data":'
+    rb'("partition":%b,"epoch":%b,"workflow":%b,"rayid":%b,"worker":%b)(?:%b[0-9a-f-]*+")?+,"data":'
     rb'(?:\{"location":"([^"]*+)",("version":%b,"name":%b,"attempt":%b),"started":"%b","input":(?s:(.*))\}\}\Z)?+'
-    % (_TIME, _INT, _INT, _TEXT, _TEXT, _TEXT, _INT, _TEXT, _INT, _TIME)
+    % (_TIME, _INT, _INT, _TEXT, _TEXT, _TEXT, _TRACEPARENT, _INT, _TEXT, _INT, _TIME)
 )
 
 
@@ -168,7 +190,11 @@ def _sliced(raw: bytes) -> _Decoded | None:
         if cloud_type != _ACTIVITY_COMPLETED or location is None:
             if raw[-1] != _CLOSED:
                 return None
-            data = _read_data(cloud_type.decode(), from_json(raw[line.end(6) + len(_DATA) : -1]))
+            head_end = line.end(6)
+            start = raw.index(_DATA, head_end)
+            data = _read_data(cloud_type.decode(), from_json(raw[start + len(_DATA) : -1]))
+            if start > head_end:  # a traceparent stands between
+                data = _traced(data, readable(raw[head_end + len(_TRACEPARENT) : start - 1].decode()))
             return origin, int(seq), time_us, data
         # These marks may stand in a payload too. Then what is cut out here is no JSON.
         input, mark, rest = call_data.partition(b',"output":')

@@ -21,6 +21,7 @@ from gasoline_es.core.location import parse_location
 from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
 from gasoline_es.core.tags import check_tags
 from gasoline_es.core.timetable import INTERVAL_US_MIN, Cron, Every, Timetable, check_cron
+from gasoline_es.core.traceparent import readable
 from gasoline_es.core.values import check_depth
 from gasoline_es.errors import GasolineError
 
@@ -39,6 +40,8 @@ class Dispatch:
     parent: str | None = None
     ray_id: str = ""
     schedule: str | None = None
+    traceparent: str | None = None
+    """Of the span that dispatches, see ``core.traceparent``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class SendSignal:
     by_caller: bool = False
     sender: str | None = None
     parked: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,7 @@ class Park:
     park_us: int
     by: str
     by_caller: bool = False
+    traceparent: str | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -280,6 +285,9 @@ _KINDS: tuple[type[Command], ...] = (
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
 _PAYLOADS = frozenset({"input", "body", "output"})
+_TRACEPARENT = "traceparent"
+_LEFT_OUT = frozenset({_TRACEPARENT, "schedule", "parked"})
+"""What is not written where it is None: the line is that of a version which does not know it, and can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +322,8 @@ def encode_request(request: Request) -> bytes:
             if value is None:
                 continue  # which is no JSON null
             value = orjson.Fragment(value)
+        if value is None and name in _LEFT_OUT:
+            continue
         fields[name] = value
     fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE
     return orjson.dumps(fields)
@@ -330,6 +340,8 @@ def decode_request(raw: bytes) -> Request:
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
             check_depth(fields[name])  # it must still be readable inside an event
+        if _TRACEPARENT in fields:
+            fields[_TRACEPARENT] = readable(fields[_TRACEPARENT])
         return Request(request_id, client, _checked(kind(**fields)))
     except (KeyError, TypeError, AttributeError, GasolineError) as error:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error

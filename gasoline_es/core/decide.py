@@ -76,6 +76,7 @@ def _dispatch(state: WorkflowState | None, command: Dispatch, request_id: str | 
             parent=command.parent,
             request_id=request_id,
             schedule=command.schedule,
+            traceparent=command.traceparent,
         )
         return [dispatched], Reply(command.workflow_id, created=True)
     first = state.dispatched
@@ -109,7 +110,7 @@ def _signal(state: WorkflowState | None, command: SendSignal) -> Decision:
                 f"was received before cannot be told: it is refused. Send it anew, with a new id"
             )
         )
-    received = ev.SignalReceived(command.signal_id, command.name, command.body, command.sender)
+    received = ev.SignalReceived(command.signal_id, command.name, command.body, command.sender, command.traceparent)
     return [received], Reply(command.signal_id)
 
 

@@ -52,6 +52,7 @@ class WorkflowDispatched:
 
     ``forked_from``: the workflow whose history it goes on with; ``seed``: the one whose draws it repeats up to there.
     ``schedule``: the id of the schedule that started it.
+    ``traceparent``: of the span that dispatched it, an attribute of the CloudEvent (``core.traceparent``).
     """
 
     TYPE: ClassVar[str] = "workflow.dispatched"
@@ -65,6 +66,7 @@ class WorkflowDispatched:
     forked_from: str | None = None
     seed: str | None = None
     schedule: str | None = None
+    traceparent: str | None = None
 
 
 @fact
@@ -242,13 +244,14 @@ class ActivityFailed:
 
 @fact
 class SignalReceived:
-    """Queued for this workflow from now on."""
+    """Queued for this workflow from now on. ``traceparent``: of the span that sent it, an attribute of the CloudEvent."""
 
     TYPE: ClassVar[str] = "signal.received"
     signal_id: str
     name: str
     body: bytes
     sender: str | None = None
+    traceparent: str | None = None
 
 
 @fact
@@ -585,6 +588,12 @@ class Event:
         """Where in the history the fact stands, as ``{1, 4}``; None for facts of the workflow as a whole."""
         location: Location | None = getattr(self.data, "location", None)
         return None if location is None else format_location(location)
+
+    @property
+    def traceparent(self) -> str | None:
+        """The span that led to it, in the form of W3C Trace Context; only dispatches and signals can have one."""
+        data = self.data
+        return data.traceparent if isinstance(data, WorkflowDispatched | SignalReceived) else None
 
     @property
     def time(self) -> datetime:

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 from gasoline_es.core import events as ev
 from gasoline_es.core.durations import parse_time
 from gasoline_es.core.location import Location, parse_location
+from gasoline_es.core.shared import shared_names
 
 Data = dict[str, Any]
 
@@ -19,11 +20,22 @@ def _read_error(data: Data) -> ev.ErrorInfo:
     return ev.ErrorInfo(data["type"], data["message"], data.get("traceback", ""), details)
 
 
+def _read_text(text: Any) -> str:
+    """Views look workflows up by it: what cannot be looked up concerns its workflow alone."""
+    if not isinstance(text, str):
+        raise TypeError(f"a text was expected, not {type(text).__name__}")
+    return text
+
+
+def _read_tags(tags: Any) -> dict[str, str]:
+    return {_read_text(name): _read_text(value) for name, value in tags.items()}
+
+
 def _read_dispatched(d: Data) -> ev.EventData:
     return ev.WorkflowDispatched(
-        name=d["name"],
+        name=_read_text(d["name"]),
         input=to_json(d["input"]),
-        tags=d["tags"],
+        tags=_read_tags(d["tags"]),
         unique=d["unique"],
         key=d.get("key"),
         parent=d.get("parent"),
@@ -36,7 +48,7 @@ def _read_dispatched(d: Data) -> ev.EventData:
 
 def _read_suspended(d: Data) -> ev.EventData:
     deadline = parse_time(d["deadline"]) if "deadline" in d else None
-    signals, outputs = tuple(d.get("signals", ())), tuple(d.get("outputs", ()))
+    signals, outputs = shared_names(tuple(d.get("signals", ()))), tuple(d.get("outputs", ()))
     return ev.WorkflowSuspended(deadline, signals, d.get("retry", False), outputs)
 
 
@@ -123,7 +135,7 @@ def _read_rerun(d: Data) -> ev.EventData:
         generation=d["generation"],
         superseded=tuple((first, last) for first, last in d["superseded"]),
         beside=_read_places(d["beside"]),
-        tags=d["tags"],
+        tags=_read_tags(d["tags"]),
         returned=tuple((signal_id, name) for signal_id, name in d["returned"]),
         rerun_id=d.get("rerun_id", ""),
         seed=d.get("seed"),
@@ -147,7 +159,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "workflow.cancelled": _read_cancelled,
     "workflow.silenced": lambda d: ev.WorkflowSilenced(d["by"]),
     "workflow.rerun": _read_rerun,
-    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(d["tags"]),
+    "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(_read_tags(d["tags"])),
     "activity.started": lambda d: ev.ActivityStarted(
         parse_location(d["location"]), d["version"], d["name"], d["attempt"]
     ),

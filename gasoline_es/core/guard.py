@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import Context, ContextVar
 from types import FrameType, TracebackType
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from gasoline_es.errors import StepMisused
 
@@ -99,6 +99,23 @@ class Driven(Protocol):
         """Where the body stands: file and line, ("", 0) if it is not known."""
         ...
 
+    def told(self) -> Told:
+        """What a log record that is made now is to say of the body."""
+        ...
+
+
+class Told(NamedTuple):
+    """Of a body that makes a log record: which workflow it is of, and where it stands.
+
+    ``location``: of the last step passed on its branch, "" before the first. ``again``: an earlier life of the body came
+    past here, so that the record was made before.
+    """
+
+    workflow_id: str
+    workflow: str
+    location: str
+    again: bool
+
 
 _driven: ContextVar[Driven | None] = ContextVar("gasoline_es_driven", default=None)
 
@@ -116,6 +133,12 @@ def refuse(error: Exception) -> None:
     driven = _driven.get()
     if driven is not None:
         driven.refuse(error)
+
+
+def body_told() -> Told | None:
+    """Return what a log record that is made now is to say of the body that makes it; None: no body does."""
+    driven = _driven.get()
+    return None if driven is None else driven.told()
 
 
 class _Stuck:

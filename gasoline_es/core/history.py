@@ -101,6 +101,7 @@ class Signal:
     id: str
     name: str
     body: bytes
+    traceparent: str | None = None
 
 
 @dataclass(slots=True, eq=False)

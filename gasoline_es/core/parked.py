@@ -125,6 +125,7 @@ def park(parked: Parked | None, command: Park, now_us: int) -> tuple[list[Parked
         min(now_us + command.park_us, MAX_US),
         command.by_caller,
         command.by,
+        command.traceparent,
     )
     return [signal], Reply(command.signal_id, created=True)
 

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from gasoline_es.core.durations import format_time, parse_time, to_datetime
 from gasoline_es.core.standing import Unreadable, Written, read, read_data, write
+from gasoline_es.core.traceparent import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class SignalParked:
     until_us: int
     by_caller: bool
     by: str
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ def encode_parked_event(event: ParkedEvent, namespace: str) -> bytes:
 def _data(data: ParkedData) -> dict[str, Any]:
     match data:
         case SignalParked():
+            traced = {} if data.traceparent is None else {"traceparent": data.traceparent}
             return {
                 "signal_id": data.signal_id,
                 "name": data.name,
@@ -126,6 +129,7 @@ def _data(data: ParkedData) -> dict[str, Any]:
                 "until": format_time(data.until_us),
                 "by_caller": data.by_caller,
                 "by": data.by,
+                **traced,
             }
         case SignalOffered() | SignalUnparked():
             return {"target": data.target}
@@ -165,6 +169,7 @@ def _read_parked(d: dict[str, Any]) -> SignalParked:
         until_us=parse_time(d["until"]),
         by_caller=d["by_caller"],
         by=d["by"],
+        traceparent=readable(d.get("traceparent")),
     )
 
 

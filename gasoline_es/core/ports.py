@@ -12,7 +12,7 @@ from gasoline_es.core.parked_events import ParkedEvent
 from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.standing import StandingEvent, Stands
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Status, Summary
 
 E = TypeVar("E", bound=StandingEvent, contravariant=True)
 S = TypeVar("S", bound=Stands, covariant=True)
@@ -90,6 +90,21 @@ class ParkedView(StandingView[ParkedEvent, Parked], Protocol):
 OnTagged = Callable[[str, Mapping[str, str]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How much there is in one partition, without going through it. Times are microseconds UTC.
+
+    ``standing``: how many workflows of a name stand somewhere. ``running_since``: by name, since when the first of those
+    that run does, without a pause. ``queued``: signals that are not taken, by their name. ``queued_since``: since when the
+    oldest of them is.
+    """
+
+    standing: Mapping[tuple[str, Status], int]
+    running_since: Mapping[str, int]
+    queued: Mapping[str, int]
+    queued_since: int | None
+
+
 class Views(Protocol):
     """The views of one partition: folded from its durable events, in order of offset."""
 
@@ -134,6 +149,8 @@ class Views(Protocol):
     def running(self) -> list[str]: ...
 
     def signalled(self) -> list[str]: ...
+
+    def tally(self) -> Tally: ...
 
     def deadlines(self) -> Mapping[str, int]: ...
 

@@ -85,6 +85,8 @@ class Run:
         "_answered",
         "_cancel",
         "_heap",
+        "_loaded",
+        "_passed",
         "_plan_of",
         "_root",
         "_undecided",
@@ -99,6 +101,7 @@ class Run:
         "fresh",
         "given_up",
         "handlers",
+        "loading",
         "now_us",
         "rests_on",
         "retrying",
@@ -141,6 +144,10 @@ class Run:
         self._cancel: WaitCancel | None = None
         self.cancelled = False
         """Whether the cancel's turn has come: what is awaited then gives it."""
+        self.loading = False
+        """Whether the body is driven over what was recorded before this run began."""
+        self._loaded = state.summary.seq
+        self._passed: int | None = None
         self.branch = Branch(state, record, (), 1, state.summary.created_us)
         self._root = Strand(self, self, self.branch, contextvars.Context())
 
@@ -155,12 +162,14 @@ class Run:
         """
         outside = enter()
         durable_seq = self.state.summary.seq if durable_seq is None else durable_seq  # the body records some more
+        self.loading = True
         try:
             self.now_us = now_us
             self._expect_cancel()
             self._root.start(body)
             self._go(durable_seq)
         finally:
+            self.loading = False
             leave(outside)
 
     def advance(self, now_us: int, durable_seq: int | None = None) -> None:
@@ -292,6 +301,27 @@ class Run:
         """Whether nothing goes on beside what is asked for now."""
         expects_cancel = self._cancel is not None and not self.cancelled  # that takes turns, too
         return self.side_by_side == int(expects_cancel)
+
+    def came_past(self, branch: Branch) -> bool:
+        """Whether an earlier run of the body went on from where ``branch`` stands now, as far as the history proves it.
+
+        A suspension proves it of all that was recorded before: everything had been driven as far as it went. So does a
+        later step, on the branch itself where others go on beside it. Without proof the answer is no: after an unclean
+        end the body may never have come so far.
+        """
+        if not self.loading or branch.seq >= self._loaded:
+            return False
+        state = self.state
+        if branch.seq < state.suspended_seq:
+            return True
+        if not self.alone:
+            return any(
+                branch.seq < entry.seq <= self._loaded for entry in state.history.branch(branch.cursor.prefix)[-1:]
+            )
+        if self._passed is None:
+            steps = (entry.seq for entries in state.history.branches().values() for entry in entries)
+            self._passed = max((seq for seq in steps if seq <= self._loaded), default=0)
+        return branch.seq < self._passed
 
     @property
     def ended(self) -> bool:

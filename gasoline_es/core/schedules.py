@@ -63,10 +63,10 @@ class Schedule:
     @property
     def status(self) -> ScheduleStatus:
         """Where it stands, in a word."""
-        if self.problem is not None:
-            return "unreadable"
         if self.removed:
             return "removed"
+        if self.problem is not None:
+            return "unreadable"
         if self.paused:
             return "paused"
         return "finished" if self.next_us is None else "active"
@@ -83,7 +83,7 @@ def schedule_id(namespace: str, name: str) -> str:
 
 
 def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, data: ScheduleData) -> Schedule:
-    """Return where the schedule stands after its next event. One that does not fit sets it aside, for good."""
+    """Return where the schedule stands after its next event. One that does not fit sets it aside until it is removed."""
     if schedule is None:
         if isinstance(data, ScheduleSet) and seq == 1:
             return Schedule(id, seq, data, created_us=time_us, updated_us=time_us, next_us=data.next_us)
@@ -91,18 +91,17 @@ def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, da
         why = data.reason if isinstance(data, ScheduleUnreadable) else f"its first event is number {seq}, {data.TYPE}"
         return Schedule(id, seq, nothing, created_us=time_us, updated_us=time_us, problem=why)
     before, schedule = schedule, replace(schedule, seq=seq, updated_us=time_us)
-    if schedule.problem is not None:
-        return schedule
+    if before.removed and isinstance(data, ScheduleSet):
+        anew = replace(schedule, removed=False, paused=False, problem=None)
+        return replace(anew, set=data, next_us=data.next_us, created_us=time_us)
+    if before.problem is not None:
+        return replace(schedule, removed=before.removed or isinstance(data, ScheduleRemoved))
     if seq != before.seq + 1:
         missing = f"event {seq} follows event {before.seq}: events are missing or repeated"
         return replace(schedule, problem=missing)
     match data:
         case ScheduleSet():
-            created_us = time_us if before.removed else before.created_us
-            paused = before.paused and not before.removed
-            return replace(
-                schedule, set=data, next_us=data.next_us, removed=False, paused=paused, created_us=created_us
-            )
+            return replace(schedule, set=data, next_us=data.next_us)
         case SchedulePaused():
             return replace(schedule, paused=True)
         case ScheduleResumed():

@@ -327,6 +327,7 @@ def _copy(data: ev.EventData, original: str, request_id: str, numbers: Sequence[
                 request_id=request_id,
                 forked_from=original,
                 seed=data.seed or original,
+                traceparent=data.traceparent,  # as its ray id: of the chain that it goes on with
             )
         case ev.WorkflowRerun():
             # What it superseded is not copied; where its generation begins still holds.

@@ -31,6 +31,7 @@ from gasoline_es.core.history import (
     VersionEntry,
 )
 from gasoline_es.core.location import Location
+from gasoline_es.core.shared import shared, shared_tags
 
 _ANSWERS: Final = (
     ev.ActivityCompleted,
@@ -123,12 +124,13 @@ class Summary:
                 if self.waiting is not None and data.name in self.waiting.signals:
                     self.status, self.waiting = "running", None
             case ev.WorkflowDispatched():
-                self.name, self.tags, self.ray_id, self.created_us = data.name, data.tags, ray_id, time_us
+                self.name, self.tags = shared(data.name), shared_tags(data.tags)
+                self.ray_id, self.created_us = ray_id, time_us
             case ev.WorkflowTagsUpdated():
-                self.tags = data.tags
+                self.tags = shared_tags(data.tags)
             case ev.WorkflowRerun():
                 self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
-                self.tags = data.tags
+                self.tags = shared_tags(data.tags)
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
@@ -189,6 +191,7 @@ class WorkflowState:
         "rollback_at",
         "starts",
         "summary",
+        "suspended_seq",
         "waiters",
     )
 
@@ -208,6 +211,8 @@ class WorkflowState:
         """The newest time of a signal id no longer remembered, if any was dropped."""
         self.cancel_seq: int | None = None
         """The event that asked for it to be cancelled: from there on it can only end so."""
+        self.suspended_seq = 0
+        """The event by which it was last suspended: all of its bodies had gone on as far as what came before lets them."""
         self.failures: tuple[Location, ...] = ()
         """While it is dead: where the activities are whose final failures left the body."""
         self.rollback_at: Location | None = None
@@ -223,6 +228,11 @@ class WorkflowState:
         self.history = History()
         self.news: list[Location] | None = None
         """Where something was recorded since it was last emptied; None while nobody asks."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """Of the span that dispatched it, which what it does belongs to."""
+        return None if self.dispatched is None else self.dispatched.traceparent
 
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
         """Fold the next event."""
@@ -294,7 +304,7 @@ class WorkflowState:
     def _fold(self, data: ev.EventData, seq: int, time_us: int) -> None:
         match data:
             case ev.SignalReceived():
-                self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body)
+                self.queue[data.signal_id] = Signal(data.signal_id, data.name, data.body, data.traceparent)
                 self._remember(data.signal_id, time_us)
             case ev.SignalConsumed():
                 taken = tuple(self.queue.pop(signal_id) for signal_id in data.signal_ids)
@@ -365,6 +375,8 @@ class WorkflowState:
                 self.waiters[data.waiter, data.waiting_at, data.generation] = data.version
             case ev.WorkflowRerun():
                 self._start_over(data)
+            case ev.WorkflowSuspended():
+                self.suspended_seq = seq
             case _:
                 pass
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gasoline_es.core.branch import Branch
 from gasoline_es.core.flow import Node, place
-from gasoline_es.core.guard import awaited_twice, close_unstarted_behind, explained, guarded, refuse, watch
+from gasoline_es.core.guard import Told, awaited_twice, close_unstarted_behind, explained, guarded, refuse, watch
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.rollback import Handler
 from gasoline_es.core.steps import ActivityPlan, ActivityStep, CheckpointStep, CheckVersionStep, RemovedStep, Step
@@ -167,6 +167,11 @@ class Strand:
         """The file and line where the body stands, for messages."""
         frame: FrameType | None = getattr(self._coroutine, "cr_frame", None)
         return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+    def told(self) -> Told:
+        """What a log record that the body makes now is to say of it."""
+        summary, at = self._run.state.summary, self.branch.cursor.last_location
+        return Told(summary.id, summary.name, format_location(at) if at else "", self._run.came_past(self.branch))
 
     def _draw(self) -> int:
         if self._outside:

@@ -97,6 +97,10 @@ class MemoryTail(Tail):
         self._count += len(records)
         return records
 
+    def waiting(self) -> int:
+        """Return how many records no poll has returned."""
+        return len(self._log.store.shared.get(self._key, [])) - self._count
+
     @property
     def position(self) -> Position:
         """How far the polls have come."""

@@ -177,6 +177,13 @@ class Tail(ABC):
         rest of its own writer's segment (filelog.md §4.7).
         """
 
+    @abstractmethod
+    def waiting(self) -> int:
+        """Return how many records are published that no poll has returned; those of undecided sections count.
+
+        Reads no record: its work grows with the batches they are in.
+        """
+
     def skip(self) -> None:
         """Pass everything that is published now: the next poll returns only what comes after."""
         while self.poll():

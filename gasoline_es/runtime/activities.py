@@ -24,11 +24,13 @@ from gasoline_es.definitions import Activity
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.operating import Operations, at_work
 from gasoline_es.runtime.live import Live
+from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.turns import Turns
 from gasoline_es.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
+    from gasoline_es.runtime.tracing import AttemptSpan, Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -55,10 +57,12 @@ class Attempt:
         "definition",
         "document",
         "key",
+        "launched_s",
         "live",
         "number",
         "outcome",
         "running",
+        "span",
         "started_us",
         "task",
         "timeout_us",
@@ -75,10 +79,13 @@ class Attempt:
         self.timeout_us = plan.timeout_us
         self.context = context
         self.started_us = started_us
+        self.launched_s = 0.0
+        """When it got its turn, on the loop's clock."""
         self.task: asyncio.Future[Any] | None = None
         self.running = False
         self.outcome: Outcome | None = None
         self.document: bytes | None = None
+        self.span: AttemptSpan | None = None
 
 
 class TimeLimits:
@@ -95,10 +102,12 @@ class TimeLimits:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, attempt: Attempt, limit_us: int) -> None:
+        """Let an attempt begin now."""
         attempts = self._by_limit.get(limit_us)
         if attempts is None:
             attempts = self._by_limit[limit_us] = {}
-        attempts[attempt] = self._loop.time() + limit_us / 1e6
+        attempt.launched_s = now_s = self._loop.time()
+        attempts[attempt] = now_s + limit_us / 1e6
         if limit_us not in self._timers:
             self._timers[limit_us] = self._loop.call_at(attempts[attempt], self._look, limit_us)
 
@@ -134,10 +143,15 @@ class ActivityRunner:
     """Runs at most ``max_concurrency`` attempts at a time; the others wait for their turn (``runtime.turns``)."""
 
     def __init__(
-        self, max_concurrency: int, finished: Callable[[Attempt], None], operations: Operations | None = None
+        self,
+        max_concurrency: int,
+        finished: Callable[[Attempt], None],
+        operations: Operations | None = None,
+        recording: Recording | None = None,
     ) -> None:
-        """``operations``: who runs those that attempts call."""
-        self._turns = Turns(max_concurrency)
+        """``operations``: who runs those that attempts call. ``recording``: counts the attempts."""
+        self._recording = recording or Recording()
+        self.turns = Turns(max_concurrency)
         self._operations = operations
         self._finished = finished
         self._attempts: dict[str, Attempt] = {}
@@ -149,16 +163,22 @@ class ActivityRunner:
         self.stopping = False
         self.stand_in: Callable[[Activity[Any, Any]], Activity[Any, Any]] | None = None
         """Says what runs in an activity's place, in a test. Asked for each attempt."""
+        self.tracing: Tracing | None = None
 
     @property
     def in_threads(self) -> list[Attempt]:
         """The attempts that run in threads right now."""
-        return [attempt for attempt in self._attempts.values() if attempt.running and not attempt.definition.is_async]
+        return [attempt for attempt in self.under_way if not attempt.definition.is_async]
+
+    @property
+    def under_way(self) -> list[Attempt]:
+        """The attempts that run right now."""
+        return [attempt for attempt in self._attempts.values() if attempt.running]
 
     @property
     def running(self) -> int:
         """How many attempts run right now."""
-        return self._turns.running
+        return self.turns.running
 
     def start(self, live: Live, wait: WaitActivity, now_us: int) -> None:
         """Run an attempt. If this very attempt runs already, or its outcome is kept, that one is used instead."""
@@ -191,7 +211,7 @@ class ActivityRunner:
         attempt = self._attempts[key] = Attempt(live, key, wait, context, now_us)
         if self.stand_in is not None:
             attempt.definition = self.stand_in(attempt.definition)
-        if self._turns.ask(attempt):
+        if self.turns.ask(attempt):
             self._launch(attempt)
 
     def holds(self, key: str) -> bool:
@@ -209,7 +229,7 @@ class ActivityRunner:
 
     def withdraw(self, partition: Partition) -> None:
         """Forget what waits for its turn in a partition, and never began."""
-        for attempt in self._turns.withdraw(lambda one: one.live.partition is partition):
+        for attempt in self.turns.withdraw(lambda one: one.live.partition is partition):
             self.forget(attempt)
 
     def forget(self, attempt: Attempt) -> None:
@@ -223,7 +243,7 @@ class ActivityRunner:
         if attempt is not None:
             self.forget(attempt)
             if not attempt.running and attempt.outcome is None:
-                self._turns.withdraw(lambda one: one is attempt)
+                self.turns.withdraw(lambda one: one is attempt)
             if attempt.outcome is None:
                 self._give_up(attempt)
 
@@ -243,7 +263,7 @@ class ActivityRunner:
     def abandon(self, wanted: Callable[[str], bool]) -> None:
         """Give up the attempts of workflows that this process no longer owns."""
         # The waiting ones first: what ends makes room, and they must not be the ones to take it.
-        self._turns.withdraw(lambda attempt: not wanted(attempt.live.id))
+        self.turns.withdraw(lambda attempt: not wanted(attempt.live.id))
         for attempt in list(self._attempts.values()):
             if not wanted(attempt.live.id):
                 self.forget(attempt)
@@ -253,7 +273,7 @@ class ActivityRunner:
     async def drain(self, limit_s: float) -> int:
         """Start nothing more, wait for what runs up to the limit, give up the rest. Returns how many were given up."""
         self.stopping = True
-        for attempt in self._turns.withdraw(lambda _: True):
+        for attempt in self.turns.withdraw(lambda _: True):
             self.forget(attempt)
         try:
             async with asyncio.timeout(limit_s):
@@ -276,6 +296,8 @@ class ActivityRunner:
     def _launch(self, attempt: Attempt) -> None:
         self._idle.clear()
         attempt.running = True
+        if self.tracing is not None:
+            attempt.span = self.tracing.attempt(attempt)
         self._limits.add(attempt, attempt.timeout_us)
         heartbeat_us = attempt.wait.step.plan.heartbeat_timeout_us
         if heartbeat_us is not None:
@@ -290,6 +312,8 @@ class ActivityRunner:
 
     async def _run_async(self, attempt: Attempt) -> None:
         at_work.set(attempt.context)
+        if attempt.span is not None:
+            attempt.span.enter()
         try:
             definition = attempt.definition
             value = await definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
@@ -302,7 +326,7 @@ class ActivityRunner:
         except (KeyboardInterrupt, SystemExit) as error:
             outcome = AttemptFailed(error_info(error))
         except BaseException as error:
-            outcome = _failed(error)
+            outcome = _failed(attempt, error)
         self._settle(attempt, outcome)
 
     def _thread_done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
@@ -312,13 +336,14 @@ class ActivityRunner:
         if error is None:
             self._settle(attempt, future.result())
         else:
-            self._settle(attempt, _failed(error))
+            self._settle(attempt, _failed(attempt, error))
 
     def _timed_out(self, attempt: Attempt) -> None:
         """The attempt is over now, whatever its code goes on doing: a late result is dropped (required case B16)."""
         seconds = attempt.timeout_us / 1e6
         error = ErrorInfo("TimeoutError", f"attempt {attempt.number} took longer than its timeout of {seconds:g} s")
-        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout))
+        failed = AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout)
+        self._settle(attempt, failed, "timed_out")
         self._cancel(attempt)
 
     def _listen_for_heart(self, attempt: Attempt, limit_s: float) -> None:
@@ -330,18 +355,24 @@ class ActivityRunner:
             self._loop.call_later(limit_s - silent_s, self._listen_for_heart, attempt, limit_s)
             return
         error = ErrorInfo("TimeoutError", f"attempt {attempt.number} gave no heartbeat for {limit_s:g} s")
-        self._settle(attempt, AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout))
+        failed = AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout)
+        self._settle(attempt, failed, "timed_out")
         self._cancel(attempt)
 
-    def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _settle(self, attempt: Attempt, outcome: Outcome, how: str = "failed") -> None:
         if attempt.outcome is not None or self._attempts.get(attempt.key) is not attempt:
             return
         attempt.outcome = outcome
+        self._count(attempt, "completed" if isinstance(outcome, bytes) else how)
         self._ended(attempt)
         self._finished(attempt)
 
+    def _count(self, attempt: Attempt, how: str) -> None:
+        self._recording.attempt(attempt.context.name, how, self._loop.time() - attempt.launched_s)
+
     def _give_up(self, attempt: Attempt) -> None:
         if attempt.running:
+            self._count(attempt, "given_up")
             self._ended(attempt)
             self._cancel(attempt)
 
@@ -353,16 +384,20 @@ class ActivityRunner:
     def _ended(self, attempt: Attempt) -> None:
         attempt.running = False
         self._limits.discard(attempt, attempt.timeout_us)
-        following = self._turns.ended(attempt)
+        if attempt.span is not None:
+            attempt.span.end(attempt.outcome)
+        following = self.turns.ended(attempt)
         if following is not None:
             self._launch(following)
-        if self._turns.running == 0:
+        if self.turns.running == 0:
             self._idle.set()
 
 
 def _call(attempt: Attempt) -> Outcome:
     """Run a ``def`` activity, in its thread."""
     at_work.set(attempt.context)
+    if attempt.span is not None:
+        attempt.span.enter()
     definition = attempt.definition
     try:
         value = definition.fn(attempt.context, definition.input_codec.decode(attempt.wait.step.input))
@@ -370,23 +405,26 @@ def _call(attempt: Attempt) -> Outcome:
         attempt.document = attempt.context.changed_state()
         return output
     except BaseException as error:
-        return _failed(error)
+        return _failed(attempt, error)
 
 
-def _failed(error: BaseException) -> AttemptFailed:
+def _failed(attempt: Attempt, error: BaseException) -> AttemptFailed:
     info = error_info(error)
     if isinstance(error, NotRetryable):
-        return AttemptFailed(_with_details(info, error), final=True)
+        return AttemptFailed(_with_details(attempt, info, error), final=True)
     # A mistake in the code, or a result that cannot be kept, is not mended by doing the side effect once more.
     return AttemptFailed(info, final=isinstance(error, _NOT_MENDED_BY_TIME))
 
 
-def _with_details(info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
+def _with_details(attempt: Attempt, info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
     if not error.details:
         return info
     try:
         details = codec_for(Any, "details of NotRetryable").encode(list(error.details), "details")
     except Exception:  # the details cannot be kept: the message still is
-        _log.warning("details of an error could not be kept", extra={"error": repr(error)})
+        told = {"location": attempt.context.location, "activity": attempt.context.name, "attempt": attempt.number}
+        _log.warning(
+            "details of an error could not be kept", extra={**attempt.live.fields, **told, "error": repr(error)}
+        )
         return info
     return ErrorInfo(info.type, info.message, info.traceback, details)

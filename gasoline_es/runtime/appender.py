@@ -14,6 +14,7 @@ from typing import Protocol
 from gasoline_es.errors import GasolineError, LogError, LogFailed
 from gasoline_es.log.port import Log, Outcome, Section
 from gasoline_es.runtime.batch import Batch
+from gasoline_es.runtime.recording import Recording, now_s
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +32,9 @@ class Source(Protocol):
 class Appender:
     """Appends the sections of all sources that asked for it."""
 
-    def __init__(self, log: Log, failed: Callable[[LogError], None]) -> None:
+    def __init__(self, log: Log, failed: Callable[[LogError], None], recording: Recording) -> None:
         self._log = log
+        self._recording = recording
         self._failed = failed
         self._dirty: dict[Source, None] = {}
         self._idle: asyncio.Future[None] | None = None
@@ -112,8 +114,9 @@ class Appender:
         if not taken:
             return
         outcomes: Sequence[Outcome]
+        sections, began_s = [section for _, section, _ in taken], now_s()
         try:
-            outcomes = await self._log.append([section for _, section, _ in taken])
+            outcomes = await self._log.append(sections)
         except LogError as error:
             outcomes = [error] * len(taken)
         except GasolineError as error:
@@ -122,6 +125,7 @@ class Appender:
             if not isinstance(error, OSError):
                 _log.exception("the log broke")
             outcomes = [LogFailed(f"the append failed: {error!r}")] * len(taken)
+        self._recording.appended(sections, outcomes, began_s)
         broken: Exception | None = None
         with CollectionHeld():
             for (source, _, batch), outcome in zip(taken, outcomes, strict=True):

@@ -21,6 +21,7 @@ from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_
 from gasoline_es.core.ending import cancelled, discarded
 from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Died, End, Returned, Run, error_info
+from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
@@ -46,7 +47,8 @@ class Driver:
         self, registry: Registry, clock: Clock, max_concurrency: int, evict_after_s: float, node: Node
     ) -> None:
         self.registry = registry
-        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations)
+        self.runner = ActivityRunner(max_concurrency, self._activity_finished, node.operations, node.recording)
+        self.runner.tracing = node.tracing
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
@@ -106,7 +108,7 @@ class Driver:
                 run.advance(now_us, live.durable_seq)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
-            _log.exception("the engine stumbled over workflow %s", live.id)
+            _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
             return
         if end is not None:
@@ -143,7 +145,7 @@ class Driver:
             return True
         if name not in self._unregistered:
             self._unregistered.add(name)
-            _log.warning("workflows %r wait: this worker has not registered that name", name)
+            _log.warning("workflows %r wait: this worker has not registered that name", name, extra={"workflow": name})
         return False
 
     def _start(self, partition: Partition, live: Live, now_us: int) -> Run:
@@ -194,12 +196,13 @@ class Driver:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
             error_text = _in_a_line(end.error)
+            place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
                 "workflow %s %s died: %s",
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, **place, "error": error_text, "error_type": end.error.type},
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
@@ -218,7 +221,7 @@ class Driver:
                 state.summary.name,
                 live.id,
                 error_text,
-                extra={"workflow_id": live.id, "workflow": state.summary.name, "error": error_text},
+                extra={**live.fields, "error": error_text, "error_type": end.error.type},
             )
             room = (RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(state.document)) // 3
             error = shortened(end.error, room) if room > ERROR_BYTES_LEAST else None
@@ -410,6 +413,7 @@ class Driver:
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
+        error_text = _in_a_line(failed.error)
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
         _log.info(
             "activity %s of workflow %s %s failed in attempt %d, %s: %s",
@@ -418,8 +422,15 @@ class Driver:
             live.id,
             failed.attempt,
             again,
-            _in_a_line(failed.error),
-            extra={"workflow_id": live.id, "location": format_location(failed.location)},
+            error_text,
+            extra={
+                **live.fields,
+                "location": format_location(failed.location),
+                "activity": failed.name,
+                "attempt": failed.attempt,
+                "error": error_text,
+                "error_type": failed.error.type,
+            },
         )
 
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------
@@ -536,7 +547,8 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
             deadlines.append(deadline_us)
     assert deadlines or signals or outputs, "nothing to wait for"
     shown = tuple(sorted(outputs))[:OUTPUTS_SHOWN_MAX]
-    return ev.WorkflowSuspended(min(deadlines, default=None), tuple(sorted(signals)), bool(run.retrying), shown)
+    names = shared_names(tuple(sorted(signals)))
+    return ev.WorkflowSuspended(min(deadlines, default=None), names, bool(run.retrying), shown)
 
 
 LOGGED_CHARACTERS_MAX = 500

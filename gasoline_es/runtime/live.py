@@ -41,6 +41,11 @@ class Live:
         return self.state.summary.id
 
     @property
+    def fields(self) -> dict[str, object]:
+        """What every log record about it carries."""
+        return {"workflow_id": self.id, "workflow": self.state.summary.name, "partition": self.partition.index}
+
+    @property
     def settled(self) -> bool:
         """Whether everything decided about it is durable."""
         return self.durable_seq == self.state.summary.seq
@@ -55,5 +60,5 @@ class Live:
             _log.warning(
                 "a workflow body resisted being closed: %s",
                 complaint,
-                extra={"workflow_id": self.id, "workflow": self.state.summary.name},
+                extra={**self.fields, "complaint": complaint},
             )

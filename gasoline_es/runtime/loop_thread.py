@@ -95,7 +95,7 @@ class LoopThread(Generic[C]):
 
     def check(self, verb: str) -> None:
         """Refuse a call from where it cannot work. Raises: GasolineError, StepMisused."""
-        if os.getpid() != self._pid:
+        if self.foreign:
             raise GasolineError(
                 f"`{verb}(…)`: {self.url} was opened by process {self._pid}, before it forked this one ({os.getpid()}), and "
                 f"neither its event loop nor its place in the log came along. Open the log in each worker process, after the "
@@ -103,13 +103,22 @@ class LoopThread(Generic[C]):
             )
         _check_may_block(verb)
 
+    @property
+    def foreign(self) -> bool:
+        """Whether this is a forked child, where nothing of it works."""
+        return os.getpid() != self._pid
+
+    def post(self, deed: Callable[[], object]) -> None:
+        """Let the loop do something soon, behind the calls so far; nobody waits for it. Raises: RuntimeError: it has ended."""
+        self._loop.call_soon_threadsafe(deed)
+
     def close(self) -> None:
         """Refuse new calls, close what was opened, end the thread. Calls under way end with a LogError.
 
         From any thread, and again: who comes later waits until it is closed. In a forked child it does nothing: what was
         opened is the parent's. Raises: what closing raises.
         """
-        if os.getpid() != self._pid:
+        if self.foreign:
             return
         with self._lock:
             first, self._closing = not self._closing, True

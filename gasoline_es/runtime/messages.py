@@ -46,6 +46,8 @@ class Outgoing:
         """Of those that are open: set when their append has ended."""
         self._taken_with: asyncio.Future[None] | None = None
         self._taken = 0
+        self.lost = 0
+        """How many were not published although they were sent."""
         self._room: asyncio.Future[None] | None = None
         self._order = asyncio.Lock()
         self._failure: LogError | None = None
@@ -99,6 +101,7 @@ class Outgoing:
             _resolve(settled, None)
             self._published()
             return
+        self.lost += self._taken
         _log.warning("messages were lost", extra={"messages": self._taken, "error": str(outcome)})
         _resolve(settled, outcome)
 
@@ -140,16 +143,18 @@ class Feed:
         self._over = False
         self._error: LogError | None = None
 
-    def put(self, packet: Packet) -> None:
-        """Let it take this message when it comes to it, if it matches."""
+    def put(self, packet: Packet) -> bool:
+        """Let it take this message when it comes to it, if it matches. Return whether another was dropped for it."""
         if not matches(packet.topic, self.topic):
-            return
+            return False
         if len(self._waiting) == self._waiting.maxlen:
             if not self.lost:
                 _log.warning("a subscriber is too slow: its oldest messages are dropped", extra={"subject": self.name})
             self.lost += 1
+        dropped = len(self._waiting) == self._waiting.maxlen
         self._waiting.append(packet)
         self._news.set()
+        return dropped
 
     async def next(self) -> Packet | None:
         """Return the next message, once there is one; None: it was ended. Raises: LogError: no more will come."""
@@ -194,6 +199,8 @@ class Messages:
         self._news = asyncio.Event()
         self._follows = False
         self._unreadable_told = False
+        self.dropped = 0
+        """How many were dropped for subscribers that were too slow."""
 
     # --- subscribing --------------------------------------------------------------------------------------------------
 
@@ -261,7 +268,7 @@ class Messages:
             if packet is not None:
                 for feed in feeds:
                     if feed.name == packet.name:
-                        feed.put(packet)
+                        self.dropped += feed.put(packet)
         return len(records) == POLL_MAX
 
     # --- the newest ---------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
@@ -30,9 +30,13 @@ from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
+from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.topics import Topics
 from gasoline_es.runtime.unparking import Unparking
+
+if TYPE_CHECKING:
+    from gasoline_es.runtime.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -68,9 +72,12 @@ class Node:
         self.topics = Topics(log.namespace)
         self.partitions: dict[int, Partition] = {}
         self.driver: Driver | None = None
+        self.tracing: Tracing | None = None
+        """Makes spans, if somebody asked for them."""
         self.failure: LogError | None = None
         self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
-        self._appender = Appender(log, self._log_failed)
+        self.recording = Recording()
+        self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
         self._watchers: dict[str, set[Watch]] = {}
@@ -87,9 +94,12 @@ class Node:
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
         self.failed = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop
+        """Where all of it happens. Set when it starts."""
 
     def start(self) -> None:
         """Begin to append and to follow the log."""
+        self.loop = asyncio.get_running_loop()
         self._appender.start()
         _ = self.spawn(self._follow(), "gasoline-follow")
 
@@ -156,7 +166,7 @@ class Node:
     def _taken(self, index: int, task: asyncio.Task[Partition | None]) -> None:
         self._taking.pop(index, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("partition %d could not be taken: %s", index, error)
+            _log.warning("partition %d could not be taken: %s", index, error, extra=_about(index, error))
 
     def _left_to_others(self, index: int) -> bool:
         """Whether the partition was just yielded to a worker, which needs a moment to take it."""
@@ -173,12 +183,14 @@ class Node:
         former = self._former.pop(index, None)
         if former is not None:
             partition.suspect(former)
+        taken_from = "none" if former is None else "released" if former.released else "dead"
         await self._consume_inbox(partition)
         self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
         # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
         self.partitions[index] = partition
+        self.recording.taken[taken_from] += 1
         if self.driver is not None:
             self.drive(partition)
         partition.arm_all()
@@ -225,7 +237,7 @@ class Node:
                 await self.log.release(index)
                 return
             except NoSpace as error:
-                _log.warning("partition %d could not be released yet: %s", index, error)
+                _log.warning("partition %d could not be released yet: %s", index, error, extra=_about(index, error))
                 await asyncio.sleep(ROLL_BACK_WAIT_S)
 
     async def request_partition(self, index: int) -> None:
@@ -239,6 +251,11 @@ class Node:
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
         if not partition.lost:
             partition.let_go(None, why)
+
+    def behind(self) -> Iterator[tuple[int, int]]:
+        """Yield how many durable events are not folded, for each partition that is owned or being taken."""
+        for index in sorted({*self.partitions, *self._taking}):
+            yield index, max(self.log.end(self.topics.events, index) - self._views[index].next_offset, 0)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -444,6 +461,9 @@ class Node:
         self._appender.ask(partition)
 
     def changed(self, batch: Batch) -> None:
+        if self.tracing is not None:
+            self.tracing.durable(batch)
+        self.recording.durable(batch)
         watchers = self._watchers
         if not watchers:
             return
@@ -487,9 +507,7 @@ class Node:
             self.broke(error)
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
-        _log.warning(
-            "an append was not recorded; trying again", extra={"partition": partition.index, "error": str(error)}
-        )
+        _log.warning("an append was not recorded; trying again", extra=_about(partition.index, error))
         _ = self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
 
     async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
@@ -504,7 +522,10 @@ class Node:
         partition.arm_all()
 
     def lost(self, partition: Partition, error: LogError) -> None:
-        _log.warning("partition %d is not owned any more: %s", partition.index, error)
+        self.recording.lost += 1
+        _log.warning(
+            "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
+        )
         self._forget(partition, error)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
@@ -520,7 +541,9 @@ class Node:
 
     def _log_failed(self, error: LogError) -> None:
         if self.failure is None:
-            _log.error("the log failed; this process takes no further part in it: %s", error)
+            _log.error(
+                "the log failed; this process takes no further part in it: %s", error, extra={"error": str(error)}
+            )
             self.failure = error
             # Others can take over what was ours at once. Not a task of the node's: it must outlive what has failed.
             self._leaving = asyncio.get_running_loop().create_task(self._leave(), name="gasoline-leave")
@@ -542,7 +565,7 @@ class Node:
         try:
             await self.log.close()
         except LogError as error:
-            _log.warning("the log could not be left cleanly: %s", error)
+            _log.warning("the log could not be left cleanly: %s", error, extra={"error": str(error)})
 
     async def flush(self) -> None:
         """Wait until everything decided so far is durable, or has failed."""
@@ -591,8 +614,13 @@ class Node:
 
     def broke(self, error: BaseException) -> None:
         """Take no further part in the log: what the engine holds in memory cannot be trusted after this error."""
-        _log.error("the engine broke", exc_info=error)
+        _log.error("the engine broke", exc_info=error, extra={"error": repr(error)})
         self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+
+
+def _about(index: int, error: BaseException) -> dict[str, object]:
+    """What a log record about a partition carries."""
+    return {"partition": index, "error": str(error)}
 
 
 class Watch:

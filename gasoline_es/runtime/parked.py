@@ -49,7 +49,15 @@ class ParkedSignals(Standing[ParkedEvent, Parked]):
         """
         signal = parked.signal
         here = self._partition.holds(target)
-        send = SendSignal(target, signal.signal_id, signal.name, signal.body, True, parked=None if here else parked.id)
+        send = SendSignal(
+            target,
+            signal.signal_id,
+            signal.name,
+            signal.body,
+            by_caller=True,
+            parked=None if here else parked.id,
+            traceparent=signal.traceparent,
+        )
         try:
             if here:
                 reply = self._partition.decide(send)

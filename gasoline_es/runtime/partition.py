@@ -71,6 +71,7 @@ from gasoline_es.runtime.topics import Topics
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.activities import Attempt
+    from gasoline_es.runtime.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ _INDEXED = frozenset(
 
 class Hooks(Protocol):
     """What an owned partition tells the one that drives bodies."""
+
+    tracing: Tracing | None
 
     def turn(self, partition: Partition, live: Live) -> None:
         """Something about this workflow changed, or became durable: see whether its body can go on."""
@@ -336,6 +339,10 @@ class Partition:
         live = self.load(command.workflow_id)
         if isinstance(command, SendSignal) and live is not None and not live.state.every_signal_known:
             recall(live.state, self._log, self._topics.events, self.index, self.views)
+        begun: Done | None = None
+        tracing = self._hooks.tracing
+        if tracing is not None and live is None and isinstance(command, Dispatch) and command.traceparent is None:
+            command, begun = tracing.adopt(command)
         events, reply = decide(live.state if live is not None else None, command, request_id)
         if live is None:
             if not events:
@@ -354,6 +361,8 @@ class Partition:
             if live.state.summary.seq == 0:
                 del self.lives[live.id]
             return Reply(error=error)
+        if begun is not None:
+            self.when_durable(begun)
         if events:
             self._hooks.turn(self, live)
         else:
@@ -486,10 +495,18 @@ class Partition:
             self._ask()
         return len(records) == INBOX_POLL_MAX and not self.lost
 
+    @property
+    def sent(self) -> int:
+        """How many commands that others have sent here are not decided yet."""
+        return self._tail.waiting()
+
     def _refuse(self, raw: bytes, error: ValueError) -> None:
         """Answer what cannot be read (a newer client's request, say), so that its caller does not wait for nothing."""
         _log.warning(
-            "a request in the inbox of partition %d was refused: %s", self.index, error, extra={"partition": self.index}
+            "a request in the inbox of partition %d was refused: %s",
+            self.index,
+            error,
+            extra={"partition": self.index, "error": str(error)},
         )
         address = address_of(raw)
         if address is not None:

@@ -79,7 +79,7 @@ class Rebalancing:
                 except LogError as error:
                     if not error.retryable:
                         raise
-                    _log.warning("partitions could not be taken, trying again: %s", error)
+                    _log.warning("partitions could not be taken, trying again: %s", error, extra={"error": str(error)})
                 soonest = min(LOOK_SOONEST_S, LOOK_AGAIN_S)
                 await asyncio.sleep(soonest)
                 with contextlib.suppress(TimeoutError):
@@ -94,10 +94,17 @@ class Rebalancing:
         while True:
             due = loop.time() + PRESSURE_LOOK_S
             await asyncio.sleep(PRESSURE_LOOK_S)
-            if self.pressure.observe(loop.time() - due, loop.time()):
-                _log.warning("the event loop %s", self._pressure_told, extra={"weight": self.pressure.weight})
-                self.announce()
-                self._again.set()
+            self.pressed(max(loop.time() - due, 0.0), loop.time())
+
+    def pressed(self, late_s: float, now_s: float) -> None:
+        """Note by how much the event loop came too late; tell the others if this worker counts more or less for it."""
+        recording = self._node.recording
+        recording.late_s = late_s
+        if self.pressure.observe(late_s, now_s):
+            recording.weight = self.pressure.weight
+            _log.warning("the event loop %s", self._pressure_told, extra={"weight": self.pressure.weight})
+            self.announce()
+            self._again.set()
 
     @property
     def _pressure_told(self) -> str:
@@ -183,17 +190,23 @@ class Rebalancing:
         if partition is None:
             del self._driver.leaving[index]  # lost meanwhile
         elif self._driver.runner.count_in(partition) == 0:
-            await self._release(partition)
+            await self._release(partition, newest)
         elif newest and self._node.clock.monotonic() - self._driver.leaving[index] >= self._leave_limit_s:
             self._stays[index] = self._node.clock.monotonic() + STAYS_S
             self._stay(index)
 
-    async def _release(self, partition: Partition) -> None:
+    async def _release(self, partition: Partition, newest: bool) -> None:
         try:
             await self._node.release(partition.index)
         finally:
             self._driver.leaving.pop(partition.index, None)
-        _log.info("gave up partition %d: another worker is to drive it", partition.index)
+        why = "version" if not newest else "pressure" if self.pressure.weight < 1 else "share"
+        self._node.recording.given_up[why] += 1
+        _log.info(
+            "gave up partition %d: another worker is to drive it",
+            partition.index,
+            extra={"partition": partition.index, "why": why},
+        )
 
     def _stay(self, index: int) -> None:
         partition = self._node.partitions.get(index)
@@ -206,12 +219,16 @@ class Rebalancing:
     def _say_waiting(self, lacks: int) -> None:
         """Say for how many partitions it waits, whenever that changes."""
         owned, count, now = len(self._node.partitions), self._node.log.partition_count, self._node.clock.monotonic()
+        self._node.recording.waits_for = lacks
+        told = {"owned": owned, "waits_for": lacks, "partitions": count}
         if lacks != self._waiting_for:
             self._waiting_for, self._waits_since = lacks, now
             if lacks:
-                _log.info("owns %d partitions, waits for %d that others own (of %d)", owned, lacks, count)
+                _log.info("owns %d partitions, waits for %d that others own (of %d)", owned, lacks, count, extra=told)
             else:
-                _log.info("owns its share: %d of %d partitions", owned, count)
+                _log.info("owns its share: %d of %d partitions", owned, count, extra=told)
         elif lacks and now - self._waits_since >= WAITS_TOLD_S:
             self._waits_since = now
-            _log.warning("still waits for %d of %d partitions, which others own and do not give up", lacks, count)
+            _log.warning(
+                "still waits for %d of %d partitions, which others own and do not give up", lacks, count, extra=told
+            )

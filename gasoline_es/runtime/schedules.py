@@ -87,7 +87,7 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
 
     def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
         seq = 1 if schedule is None else schedule.seq + 1
-        named = name if schedule is None else schedule.set.name
+        named = name if schedule is None else schedule.set.name or name
         self.decided(self._partition.record_schedule(schedule_id, seq, named, data))
 
     def _tell_skipped(self, schedule: Schedule, count: int, reason: str) -> None:

@@ -61,7 +61,13 @@ class Sends:
                     await self._once(live, wait)
                     return
                 except (LogError, NoOwner) as error:
-                    _log.info("`ctx.%s` of workflow %s is tried again: %s", wait.step.verb, live.id, error)
+                    _log.info(
+                        "`ctx.%s` of workflow %s is tried again: %s",
+                        wait.step.verb,
+                        live.id,
+                        error,
+                        extra={**live.fields, "location": format_location(wait.location), "error": str(error)},
+                    )
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, AGAIN_MAX_S)
         except Exception as error:
@@ -102,7 +108,10 @@ class Sends:
         sent = ev.SignalSent(wait.location, step.version, signal_id, step.name, step.body, received)
         live.partition.record(live, sent)
         if received is not None:
-            live.partition.tell(SendSignal(received, signal_id, step.name, step.body, sender=live.id))
+            traceparent = live.state.traceparent
+            live.partition.tell(
+                SendSignal(received, signal_id, step.name, step.body, sender=live.id, traceparent=traceparent)
+            )
 
     async def _dispatch(self, live: Live, wait: WaitSend, step: DispatchStep) -> None:
         slot = unique_slot(step.name, canonical(step.tags)) if step.unique else None
@@ -114,7 +123,14 @@ class Sends:
         if found is None:
             summary = live.state.summary
             command = Dispatch(
-                workflow_id, step.name, step.input, step.tags, step.unique, None, summary.id, summary.ray_id
+                workflow_id,
+                step.name,
+                step.input,
+                step.tags,
+                step.unique,
+                parent=summary.id,
+                ray_id=summary.ray_id,
+                traceparent=live.state.traceparent,
             )
             reply = await self._calls.decide(command)
             # An id of this place in the history is there already only because this very step made it before a crash.

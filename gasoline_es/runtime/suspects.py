@@ -262,5 +262,10 @@ class Suspects:
             live.state.summary.name,
             live.id,
             started.times,
-            extra={"workflow_id": live.id, "location": format_location(wait.location)},
+            extra={
+                **live.fields,
+                "location": format_location(wait.location),
+                "activity": wait.step.plan.name,
+                "starts": started.times,
+            },
         )

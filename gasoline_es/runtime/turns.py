@@ -23,6 +23,22 @@ class Turns:
         self._busy: dict[Activity[Any, Any], int] = {}
         """How many run of each activity that has a limit of its own."""
 
+    @property
+    def limit(self) -> int:
+        """So many may run at a time."""
+        return self._limit
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting) + sum(map(len, self._held.values()))
+
+    @property
+    def waits_since_us(self) -> int | None:
+        """When the first of those that wait was asked for; None: none waits."""
+        first = (queue[0].started_us for queue in (self._waiting, *self._held.values()) if queue)
+        return min(first, default=None)
+
     def ask(self, attempt: Attempt) -> bool:
         """Return whether the attempt may run now, and count it then; otherwise it waits for its turn."""
         if self.running >= self._limit:

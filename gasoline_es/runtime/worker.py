@@ -8,11 +8,12 @@ import logging
 import signal
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
+from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
@@ -27,6 +28,16 @@ ANNOUNCE_AGAIN_S: Final = 1.0
 """How often it is looked whether what a worker runs stands in the registry."""
 
 
+class Exposition(Protocol):
+    """Shows how a worker does while it lives."""
+
+    port: int
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Worker:
     """Runs workflows while the ``async with`` block lasts. Made by ``gasoline.worker([…])``."""
 
@@ -39,6 +50,7 @@ class Worker:
         evict_after_s: float = EVICT_AFTER_S,
         stop_limit_s: float = STOP_LIMIT_S,
         version: int = 0,
+        exposition: Exposition | None = None,
     ) -> None:
         if type(version) is not int or version < 0:
             raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
@@ -53,6 +65,9 @@ class Worker:
         self._version = version
         self._rebalancing: Rebalancing | None = None
         self._announcement = Announcement(node, self.registry)
+        self._exposition = exposition
+        self.started: Final = asyncio.Event()
+        """Set once it has its partitions and drives what is in them."""
 
     async def __aenter__(self) -> Self:
         node = self._node
@@ -61,6 +76,9 @@ class Worker:
         if node.driver is not None:
             raise DefinitionError("this process already runs a worker on this log: give it all the workflows")
         node.check()
+        node.recording.workflows.admit(self.registry)
+        node.recording.activities.admit(self.registry.activities)
+        self._show()
         self._driver = node.driver = self._make_driver()
         sharing = self._rebalancing = Rebalancing(node, self._driver, self._version, self._stop_limit_s)
         try:
@@ -72,13 +90,21 @@ class Worker:
         except BaseException:
             sharing.leave()
             self._let_go(self._driver)
+            await self._hide()
             raise
         self._tasks = self._start_chores()
+        self.started.set()
         _log.info(
             "worker runs %s in %d of %d partitions",
             ", ".join(self.registry) or "nothing",
             len(node.partitions),
             node.log.partition_count,
+            extra={
+                "workflows": list(self.registry),
+                "owned": len(node.partitions),
+                "partitions": node.log.partition_count,
+                "version": self._version,
+            },
         )
         return self
 
@@ -102,9 +128,19 @@ class Worker:
         await self.stop()
 
     @property
+    def metrics_port(self) -> int | None:
+        """Where its metrics are served, once it runs; None: nowhere."""
+        return None if self._exposition is None else self._exposition.port
+
+    @property
     def running(self) -> int:
         """How many attempts of activities run right now."""
         return self._driver.runner.running if self._driver is not None else 0
+
+    @property
+    def under_way(self) -> list[Attempt]:
+        """The attempts of activities that run right now."""
+        return self._driver.runner.under_way if self._driver is not None else []
 
     async def stop(self, limit_s: float | None = None) -> None:
         """Stop at the next step: bodies go no further, running activities get until the limit, then are given up.
@@ -144,7 +180,18 @@ class Worker:
                 with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
                     async with asyncio.timeout(max(limit, 1.0)):
                         await self._node.release_all()
+        await self._hide()
         _log.info("worker stopped")
+
+    def _show(self) -> None:
+        shown = self._exposition
+        if shown is not None:
+            shown.start()
+            _log.info("metrics are served at port %d", shown.port, extra={"port": shown.port})
+
+    async def _hide(self) -> None:
+        if self._exposition is not None:
+            await asyncio.to_thread(self._exposition.stop)  # which waits for a thread
 
     def _let_go(self, driver: Driver) -> None:
         """Close every body and let go of what the driver holds; nothing is waited for."""

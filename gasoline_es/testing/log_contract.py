@@ -553,6 +553,26 @@ class LogContract:
         await one.close()
         await two.close()
 
+    async def test_a_tail_tells_how_many_records_it_has_yet_to_give(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        tail = two.tail(INBOX, 0)
+        assert tail.waiting() == 0
+        await put(one, None, *(event(number, 0, INBOX) for number in range(3)), event(9, 1, INBOX))
+        await put(two, None, event(3, 0, INBOX))
+        assert tail.waiting() == 4
+        assert tail.waiting() == 4, "to ask takes nothing"
+        assert len(tail.poll(2)) == 2
+        assert tail.waiting() == 2
+        again = one.tail(INBOX, 0, tail.position)
+        assert again.waiting() == 2
+        assert (len(tail.poll()), len(again.poll())) == (2, 2)
+        assert (tail.waiting(), again.waiting()) == (0, 0)
+        await put(one, None, event(4, 0, INBOX))
+        tail.skip()
+        assert (tail.waiting(), again.waiting()) == (0, 1)
+        await one.close()
+        await two.close()
+
     async def test_a_cancelled_wait_for_changes_leaves_nothing_behind(self, opener: Opener) -> None:
         log, other = await opener(), await opener()
         await log.changed()

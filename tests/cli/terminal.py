@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,16 +66,51 @@ def run(*args: str, **more: str) -> Done:
 
 def run_on_terminal(*args: str, columns: int = 80, stderr: bool = False) -> Done:
     """Run a command as a process whose output (and error output, if asked for) is a terminal of that width."""
+    return _on_terminal([*_COMMAND, *args], columns, stderr=stderr)
+
+
+_EACH = """
+import json, sys
+from gasoline_es.cli.app import app
+for args in json.load(sys.stdin):
+    try:
+        app(args, prog_name="gasoline")
+    except SystemExit as end:
+        status = end.code
+    print("\\x1d%d" % status, end="\\x1d", flush=True)
+    print(end="\\x1d", flush=True, file=sys.stderr)
+"""
+
+
+def run_each_on_terminal(calls: Sequence[Sequence[str]], columns: int = 400) -> list[Done]:
+    """Run commands one after the other in one process, whose output is a terminal of that width.
+
+    Arguments may hold what no process can be given: they come as JSON.
+    """
+    done = _on_terminal([sys.executable, "-c", _EACH], columns, stderr=False, given=json.dumps(calls).encode())
+    *shown, rest = done.stdout.split("\x1d")
+    *errors, last = done.stderr.split("\x1d")
+    assert (done.status, rest, last) == (0, "", ""), done
+    assert len(errors) == len(calls)
+    parts = zip(shown[0::2], errors, shown[1::2], strict=True)
+    return [Done(text, error, int(status)) for text, error, status in parts]
+
+
+def _on_terminal(command: Sequence[str], columns: int, *, stderr: bool, given: bytes | None = None) -> Done:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     with subprocess.Popen(
-        [*_COMMAND, *args],
-        stdin=subprocess.DEVNULL,
+        command,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
         stdout=slave,
         stderr=slave if stderr else subprocess.PIPE,
         env=environment(),
     ) as process:
         os.close(slave)
+        if given is not None:
+            assert process.stdin is not None
+            process.stdin.write(given)
+            process.stdin.close()
         shown = bytearray()
         while True:
             try:

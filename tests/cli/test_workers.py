@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import signal
 import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
-from gasoline_es import Gasoline
+from gasoline_es import Gasoline, WorkflowContext, workflow
 from tests.cli.terminal import environment, invoke, plain, run, run_on_terminal
 from tests.engine.harness import soon
-from tests.engine.workflows import Note, notes
+from tests.engine.workflows import Note, echo, notes
 
 _COMMAND = [sys.executable, "-c", "from gasoline_es.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +78,135 @@ def test_workers_of_what_is_no_log(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
+# --- spans ------------------------------------------------------------------------------------------------------------
+
+TRACED_MODULE = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+from gasoline_es import ActivityContext, WorkflowContext, activity, workflow
+
+
+@activity
+def charge(ctx: ActivityContext, cents: int) -> str:
+    current = trace.get_current_span().get_span_context()
+    return trace.format_span_id(current.span_id)
+
+
+@workflow
+async def order(ctx: WorkflowContext, cents: int) -> str:
+    return await ctx.activity(charge, cents)
+
+
+if PROVIDER:
+    provider = TracerProvider()
+    exporter = ConsoleSpanExporter(out=open(FILE, "w"), formatter=lambda span: span.to_json(indent=None) + "\\n")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+"""
+
+
+@workflow
+async def order(ctx: WorkflowContext, cents: int) -> str:
+    raise AssertionError("the module's runs, in the worker")
+
+
+async def traced_worker(folder: Path, *, provider: bool) -> tuple[str, list[dict[str, Any]], str]:
+    """Run a workflow by a worker with --tracing; return its traceparent, the worker's spans and its output."""
+    module, file, url = folder / "orders.py", folder / "spans.jsonl", f"file:{folder}/log"
+    module.write_text(TRACED_MODULE.replace("FILE", repr(str(file))).replace("PROVIDER", str(provider)))
+    process = await start(url, str(module), "--tracing")
+    try:
+        assert process.stderr is not None
+        read = b""
+        while b"worker runs" not in read:
+            line = await soon(process.stderr.readline())
+            assert line, read
+            read += line
+        assert (b"spans go nowhere" in read) is not provider
+        tracer_provider = TracerProvider()
+        async with Gasoline.open(url, tracing=tracer_provider) as gasoline:
+            with tracer_provider.get_tracer("tests").start_as_current_span("request"):
+                handle = await soon(gasoline.dispatch(order, 5))
+            output = await soon(handle.output())
+            traceparent = (await handle.history())[0].traceparent
+        process.send_signal(signal.SIGTERM)
+        await soon(process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    spans = [json.loads(line) for line in file.read_text().splitlines()] if provider else []
+    assert traceparent is not None
+    (first, *_) = run("--log", url, "workflow", "history", handle.id, "--json").objects
+    assert first["traceparent"] == traceparent
+    return traceparent, spans, output
+
+
+async def test_worker_process_goes_on_with_the_trace_of_a_client_process(tmp_path: Path) -> None:
+    """docs/design/0026: two processes, two tracer providers, one trace; the module sets the worker's."""
+    traceparent, spans, output = await traced_worker(tmp_path, provider=True)
+    _, trace_id, span_id, _ = traceparent.split("-")
+    assert [span["name"] for span in spans] == ["activity charge", "workflow order"]
+    for span in spans:
+        assert (span["context"]["trace_id"], span["parent_id"]) == (f"0x{trace_id}", f"0x{span_id}")
+    assert spans[0]["context"]["span_id"] == f"0x{output}"
+
+
+async def test_worker_that_traces_to_nowhere_says_so_and_works(tmp_path: Path) -> None:
+    traceparent, _, output = await traced_worker(tmp_path, provider=False)
+    assert output == traceparent.split("-")[2]  # the API alone hands the parent on
+
+
+def test_tracing_without_the_extra_says_what_to_install_and_makes_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "gasoline_es.runtime.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", "--tracing")
+    assert done.status == 1
+    assert "pip install gasoline_es[otel]" in done.stderr
+    assert not (tmp_path / "log").exists()
+
+
 def test_worker_needs_a_log() -> None:
     done = invoke("worker", "tests.engine.workflows")
     assert done.status == 2
     assert "no log was given" in done.stderr
+
+
+async def test_worker_serves_metrics_at_the_port_it_is_given_and_tells_which(tmp_path: Path) -> None:
+    """docs/operations.md, "Metrics": a real process, scraped over HTTP."""
+    url = f"file:{tmp_path}/log"
+    process = await start(url, "tests.engine.workflows", "--metrics-port", "0")
+    try:
+        assert process.stderr is not None
+        while (told := re.search(rb"metrics are served at port (\d+)", await soon(process.stderr.readline()))) is None:
+            pass
+        port = int(told[1])
+        async with Gasoline.open(url) as gasoline:
+            handle = await soon(gasoline.dispatch(echo, "counted"))
+            assert await soon(handle.output()) == "counted"
+        with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        assert 'gasoline_workflows_completed_total{workflow="echo"} 1.0' in text
+        assert "gasoline_partitions_owned 16.0" in text
+        second = await start(url, "tests.engine.workflows", "--metrics-port", str(port))
+        _, err = await soon(second.communicate())
+        assert second.returncode == 1
+        assert f"gasoline: metrics cannot be served at 127.0.0.1:{port}: ".encode() in err
+        assert b"Traceback" not in err
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = await soon(process.communicate())
+    assert process.returncode == 0
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_worker_refuses_what_is_no_port(tmp_path: Path, port: str) -> None:
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", "--metrics-port", port)
+    assert done.status == 2
+    assert "--metrics-port" in done.stderr
+    assert not (tmp_path / "log").exists()

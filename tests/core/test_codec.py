@@ -36,6 +36,7 @@ times = st.integers(MIN_US, MAX_US)
 counts = st.integers(1, 2**53)
 coordinates = st.lists(st.integers(0, 10**17), min_size=1, max_size=4).map(tuple)
 locations = st.lists(coordinates, min_size=1, max_size=4).map(tuple)
+traceparents = st.from_regex(r"00-[0-9a-f]{31}1-[0-9a-f]{15}1-[0-9a-f]{2}", fullmatch=True)
 errors = st.builds(ev.ErrorInfo, text, text, text, st.none() | payloads)
 ids = st.lists(text, max_size=4).map(tuple)
 places = st.lists(locations, max_size=3).map(tuple)
@@ -51,6 +52,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | text,
         st.none() | text,
         st.none() | text,
+        traceparent=st.none() | traceparents,
     ),
     ev.WorkflowSuspended: st.builds(
         ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans(), ids
@@ -91,7 +93,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.booleans(),
         st.none() | payloads,
     ),
-    ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text),
+    ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text, st.none() | traceparents),
     ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids),
     ev.SignalConsumed: st.builds(ev.SignalConsumed, locations, counts, ids),
     ev.SleepStarted: st.builds(ev.SleepStarted, locations, counts, times, st.booleans()),
@@ -221,6 +223,22 @@ def test_data_of_another_shape_is_unreadable(data: Any) -> None:
         if data == {} and isinstance(event, ev.WorkflowSuspended):
             continue  # it needs nothing
         assert isinstance(read(cloud(event, data=data)).data, ev.Unreadable)
+
+
+@pytest.mark.parametrize("tags", [{"a": []}, {"a": 1}, {"a": None}, [], "text", None])
+@pytest.mark.parametrize("kind", [ev.WorkflowDispatched("order", b"null", {}), ev.WorkflowTagsUpdated({})])
+def test_tags_that_are_no_texts_set_their_workflow_aside(kind: ev.EventData, tags: Any) -> None:
+    """design §4: views look workflows up by them, so what cannot be looked up must not reach those of a partition."""
+    odd = cloud(kind)
+    odd["data"] = {**odd["data"], "tags": tags}
+    assert isinstance(read(odd).data, ev.Unreadable)
+
+
+def test_name_that_is_no_text_sets_its_workflow_aside() -> None:
+    """design §4."""
+    odd = cloud(ev.WorkflowDispatched("order", b"null", {}))
+    odd["data"] = {**odd["data"], "name": ["order"]}
+    assert isinstance(read(odd).data, ev.Unreadable)
 
 
 @given(every_event, st.data())
@@ -446,3 +464,83 @@ def test_fact_of_what_is_no_event_is_unreadable_by_its_key() -> None:
     assert (workflow_id, seq, type(data)) == (WORKFLOW_ID, 5, ev.Unreadable)
     with pytest.raises(ValueError, match="not an event"):
         read_fact("", b"{}")
+
+
+# --- the traceparent of dispatches and signals ------------------------------------------------------------------------
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACED: list[ev.WorkflowDispatched | ev.SignalReceived] = [
+    ev.WorkflowDispatched("fulfil", b"null", {}),
+    ev.SignalReceived("s1", "paid", b"{}"),
+]
+
+
+@pytest.mark.parametrize("event", TRACED, ids=lambda event: event.TYPE)
+def test_traceparent_is_an_attribute_of_the_cloud_event_and_not_of_its_data(event: ev.EventData) -> None:
+    """design §4: written as the CloudEvents extension for distributed tracing has it."""
+    assert isinstance(event, ev.WorkflowDispatched | ev.SignalReceived)
+    plain = cloud(event)
+    traced = cloud(dataclasses.replace(event, traceparent=TRACEPARENT))
+    assert traced == {**plain, "traceparent": TRACEPARENT}
+    assert read(traced).traceparent == TRACEPARENT
+    assert read(plain).traceparent is None
+
+
+@pytest.mark.parametrize("event", TRACED, ids=lambda event: event.TYPE)
+def test_line_without_a_traceparent_is_the_one_of_a_version_that_knows_none(event: ev.EventData) -> None:
+    line = envelope().encode(5, 0, event)
+    assert b"trace" not in line
+    assert line.startswith(
+        b'{"specversion":"1.0","id":"%b/5","source":"/gasoline/default","type":"gasoline.%b.v1","subject":"%b",'
+        b'"time":"1970-01-01T00:00:00.000000Z","datacontenttype":"application/json","seq":5,"partition":3,"epoch":2,'
+        b'"workflow":"fulfil","rayid":"ray","worker":"w1","data":{'
+        % (WORKFLOW_ID.encode(), event.TYPE.encode(), WORKFLOW_ID.encode())
+    )
+
+
+def test_lines_with_a_traceparent_are_sliced_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [envelope().encode(5, 0, dataclasses.replace(event, traceparent=TRACEPARENT)) for event in TRACED]
+    monkeypatch.setattr("gasoline_es.core.codec._parsed", None)
+    assert [decode(line).traceparent for line in lines] == [TRACEPARENT, TRACEPARENT]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "",
+        "00",
+        TRACEPARENT.upper(),
+        f"{TRACEPARENT}-extra",
+        TRACEPARENT.replace("00-", "01-", 1),
+        TRACEPARENT.replace("00-", "ff-", 1),
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+        f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+        f"{TRACEPARENT}\n",
+        " " + TRACEPARENT,
+        TRACEPARENT.replace("4", "\u0664"),
+        f'{TRACEPARENT}","data":{{"x":1}}',
+        5,
+        None,
+        [TRACEPARENT],
+        {"a": TRACEPARENT},
+    ],
+)
+@pytest.mark.parametrize("event", TRACED, ids=lambda event: event.TYPE)
+def test_odd_traceparent_costs_the_trace_and_not_the_event(event: ev.EventData, odd: object) -> None:
+    """W3C Trace Context: who cannot read a traceparent goes on without it."""
+    found = read(cloud(event, traceparent=odd))
+    assert found.data == event
+    assert found.traceparent is None
+    member = json.dumps(odd, ensure_ascii=False, separators=(",", ":")).encode()
+    line = envelope().encode(5, 0, event).replace(b',"data":', b',"traceparent":%b,"data":' % member, 1)
+    assert decode(line) == found
+
+
+def test_traceparent_of_another_kind_of_event_is_passed_over() -> None:
+    completed = ev.ActivityCompleted(((1,),), 1, "charge", 1, 0, b"1", b"2")
+    for event in (completed, ev.WorkflowWoken("me")):
+        line = (
+            envelope().encode(5, 0, event).replace(b',"data":', b',"traceparent":"%b","data":' % TRACEPARENT.encode())
+        )
+        assert decode(line).data == event
+        assert decode(line).traceparent is None

@@ -22,7 +22,7 @@ from gasoline_es.core.commands import (
     encode_request,
 )
 from gasoline_es.errors import GasolineError, KeyReused, RecordTooLarge, WorkflowNotFound
-from tests.core.test_codec import names, payloads, text, trees
+from tests.core.test_codec import TRACEPARENT, names, payloads, text, traceparents, trees
 
 workflow_ids = st.uuids().map(str)
 caller_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=300)
@@ -37,8 +37,19 @@ commands = st.one_of(
         st.none() | caller_ids,
         st.none() | workflow_ids,
         st.just("") | workflow_ids,
+        traceparent=st.none() | traceparents,
     ),
-    st.builds(SendSignal, workflow_ids, caller_ids, names, payloads, st.just(True), st.none() | workflow_ids),
+    st.builds(
+        SendSignal,
+        workflow_ids,
+        caller_ids,
+        names,
+        payloads,
+        st.just(True),
+        st.none() | workflow_ids,
+        st.none() | workflow_ids,
+        st.none() | traceparents,
+    ),
     st.builds(Wake, workflow_ids, text),
     st.builds(Yield, text),
 )
@@ -127,3 +138,47 @@ def test_command_of_a_newer_version_is_refused() -> None:
     for change in ({"command": "teleport"}, {"command": ["wake"]}, {"priority": 1}):
         with pytest.raises(ValueError, match="not a request of gasoline_es"):
             decode_request(json.dumps({**fields, **change}).encode())
+
+
+# --- the traceparent of a request -------------------------------------------------------------------------------------
+
+WORKFLOW = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+
+
+@pytest.mark.parametrize(
+    ("command", "members"),
+    [
+        (
+            Dispatch(WORKFLOW, "fulfil", b"1"),
+            ["workflow_id", "name", "input", "tags", "unique", "key", "parent", "ray_id"],
+        ),
+        (
+            SendSignal(WORKFLOW, "s1", "paid", b"{}"),
+            ["workflow_id", "signal_id", "name", "body", "by_caller", "sender"],
+        ),
+    ],
+)
+def test_request_without_a_traceparent_is_that_of_a_version_which_knows_none(
+    command: Dispatch | SendSignal, members: list[str]
+) -> None:
+    line = encode_request(Request("r", "c", command))
+    assert list(json.loads(line)) == [*members, "request_id", "client", "command"]
+    assert decode_request(line).command == command
+
+
+@pytest.mark.parametrize(
+    "odd", ["", "00-xyz", TRACEPARENT.upper(), f"{TRACEPARENT}-", f"{TRACEPARENT}\n", 7, True, None, [], {"a": 1}]
+)
+@pytest.mark.parametrize("command", [Dispatch(WORKFLOW, "fulfil", b"1"), SendSignal(WORKFLOW, "s1", "paid", b"{}")])
+def test_odd_traceparent_of_a_request_is_dropped_and_the_request_counts(
+    command: Dispatch | SendSignal, odd: object
+) -> None:
+    """An inbox is open to everybody: nothing unreadable is recorded, and no dispatch is lost for its trace's sake."""
+    fields = json.loads(encode_request(Request("r", "c", command)))
+    assert decode_request(json.dumps({**fields, "traceparent": odd}).encode()).command == command
+
+
+def test_traceparent_of_a_command_that_takes_none_is_refused_as_any_member_it_does_not_have() -> None:
+    fields = json.loads(encode_request(Request("r", "c", Wake(WORKFLOW, "me"))))
+    with pytest.raises(ValueError, match="traceparent"):
+        decode_request(json.dumps({**fields, "traceparent": TRACEPARENT}).encode())

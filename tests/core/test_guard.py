@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gasoline_es.core import guard
-from gasoline_es.core.guard import check_outside_body, guarded, watch
+from gasoline_es.core.guard import Told, check_outside_body, guarded, watch
 from gasoline_es.errors import StepMisused
 
 
@@ -26,6 +26,9 @@ class Watched:
 
     def place(self) -> tuple[str, int]:
         return self._place
+
+    def told(self) -> Told:
+        return Told("an id", "order", "{1}", False)
 
 
 def driven(watched: Watched, function: Any, *args: Any) -> Any:

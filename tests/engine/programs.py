@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, activity, workflow
 from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log.file import log
-from gasoline_es.log.port import Outcome, Section
+from gasoline_es.log.port import Epoch, NewRecord, Outcome, Section
 from tests.engine import workflows as w
 
 
@@ -34,9 +35,27 @@ def die_at_append(gasoline: Gasoline, number: int) -> None:
     log.append = counted
 
 
-async def count_to_three(url: str, dies_at: str) -> None:
+def kill_at_append(gasoline: Gasoline, number: int) -> None:
+    """The same by SIGKILL; only appends with events are counted: what a body rests on."""
+    log: Any = gasoline.log
+    append = log.append
+    count = 0
+
+    async def counted(sections: Sequence[Section]) -> list[Outcome]:
+        nonlocal count
+        outcomes: list[Outcome] = await append(sections)
+        if any(record.topic.endswith(".events") for section in sections for record in section.records):
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return outcomes
+
+    log.append = counted
+
+
+async def count_to_three(url: str, dies_at: str, how: str = "exit") -> None:
     async with Gasoline.open(url) as gasoline:
-        die_at_append(gasoline, int(dies_at))
+        (kill_at_append if how == "kill" else die_at_append)(gasoline, int(dies_at))
         async with gasoline.worker([w.count_to_three]):
             async for info in gasoline.list(name="count_to_three"):
                 await gasoline.handle(info.id, w.count_to_three).output()
@@ -70,10 +89,28 @@ def bury_soon(silent_after_s: float) -> None:
     log._BEAT_S = silent_after_s / 10  # type: ignore[misc]  # pyright: ignore[reportPrivateUsage, reportConstantRedefinition]
 
 
+@workflow
+async def nap_then_name(ctx: WorkflowContext, number: int) -> int:
+    await ctx.sleep(0.02)
+    return number
+
+
+@workflow
+async def parent_of_eight(ctx: WorkflowContext, slow: bool) -> list[int]:
+    """Wait for eight that end at the same moment; ``slow``: look only when they have ended."""
+    subs = [await ctx.dispatch(nap_then_name, number) for number in range(8)]
+    if slow:
+        await ctx.sleep(0.3)
+    return await ctx.join_all([sub.output() for sub in subs])
+
+
 async def gang(url: str, silent_after_s: str) -> None:
     """Be one worker of several until SIGTERM. Who shows no heartbeat for so long, in seconds, loses what it owns."""
     bury_soon(float(silent_after_s))
-    async with Gasoline.open(url) as gasoline, gasoline.worker([ten_steps, w.notes]):
+    async with (
+        Gasoline.open(url) as gasoline,
+        gasoline.worker([ten_steps, w.notes, parent_of_eight, nap_then_name], evict_after=0.05),
+    ):
         print("ready", flush=True)
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -81,6 +118,54 @@ async def gang(url: str, silent_after_s: str) -> None:
         await asyncio.wait((failed, asyncio.ensure_future(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
         gasoline._node.check()
     print("stopped", flush=True)
+
+
+@activity(timeout=600)
+async def hold(ctx: ActivityContext, _: None) -> str:
+    """Say that it runs, and wait to be let go."""
+    print("holding", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    return socket.gethostname()
+
+
+@workflow
+async def held(ctx: WorkflowContext, _: None) -> str:
+    return await ctx.activity(hold, None)
+
+
+async def holder(url: str, name: str, version: str, silent_after_s: str) -> None:
+    """Be a worker on a host of that name, which owns the only partition; once replaced, try all that an owner may do."""
+    socket.gethostname = lambda: name
+    bury_soon(float(silent_after_s))
+    async with Gasoline.open(url) as gasoline, gasoline.worker([held], version=int(version)):
+        print("ready", flush=True)
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        while (owner := gasoline.log.owner(0)) is None or owner.incarnation != gasoline.log.incarnation:
+            await asyncio.sleep(0.01)
+        mine = owner
+        while owner.incarnation == gasoline.log.incarnation and not stop.is_set():
+            await asyncio.sleep(0.01)
+            owner = gasoline.log.owner(0)
+            assert owner is not None
+        if not stop.is_set():
+            await try_all(gasoline, mine.epoch)
+            await stop.wait()
+    print("stopped", flush=True)
+
+
+async def try_all(gasoline: Gasoline, epoch: Epoch) -> None:
+    """Do what an owner does, under an epoch that is over: print what came of it."""
+    log, topic = gasoline.log, "default.events"
+    log.announce({"worker": {"version": 0, "weight": 1.0}})  # it says that it is there, which gives it nothing back
+    for kind in ("gasoline.activity.completed.v1", "gasoline.workflow.completed.v1"):
+        record = NewRecord(topic, 0, "late/1", b'{"type":"%b"}' % kind.encode(), 0)
+        (outcome,) = await log.append([Section(0, epoch, [record])])
+        print(kind, type(outcome).__name__, flush=True)
+    await log.release(0)
+    owner = log.owner(0)
+    assert owner is not None
+    print("released" if owner.released else "kept", "by", owner.host, flush=True)
 
 
 async def unique(url: str) -> None:
@@ -183,6 +268,7 @@ if __name__ == "__main__":
         "worker": worker,
         "chaos": chaos,
         "gang": gang,
+        "holder": holder,
         "unique": unique,
         "carry": carry,
         "join-twenty": join_twenty,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,10 +120,10 @@ async def test_kill_in_every_life_still_ends_in_the_same_history(world: World) -
 # --- in processes of their own ----------------------------------------------------------------------------------------
 
 
-def run_program(url: str, dies_at: int) -> int:
-    """Run the second part of this file as a process that calls os._exit when its n-th event is durable."""
+def run_program(url: str, dies_at: int, how: str = "exit") -> int:
+    """Run a worker in a process that ends when its n-th append is durable, until all is done or it has ended."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.engine.programs", "count-to-three", url, str(dies_at)],
+        [sys.executable, "-W", "error", "-m", "tests.engine.programs", "count-to-three", url, str(dies_at), how],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -130,9 +131,44 @@ def run_program(url: str, dies_at: int) -> int:
         timeout=60,
         check=False,
     )
-    assert done.returncode in (0, 9), done.stderr
+    assert done.returncode in (0, 9, -signal.SIGKILL), done.stderr
     assert done.stderr == ""
     return done.returncode
+
+
+async def test_batch_of_signals_survives_sigkill_behind_every_recorded_event(tmp_path: Path) -> None:
+    """required.md B09 to the letter: five signals in one batch, no worker; a worker process, killed behind every event.
+
+    One kill for each log, at the next event each time, and then a worker that lives; until none is left to be killed at.
+    """
+    number, killed = 0, True
+    while killed:
+        number += 1
+        world = World(f"file:{tmp_path}/log-{number}")
+        client = await world.process()
+        handle = await client.gasoline.dispatch(count_to_three, None)
+        await send_five(client, handle.id)
+        await client.stop()
+        killed = run_program(world.url, number, "kill") == -signal.SIGKILL
+        assert run_program(world.url, 0, "kill") == 0
+        reader = await world.process()
+        await assert_counted(reader, handle.id)
+        await world.end()
+    assert number > 6, "at least a listen and an activity in each of three rounds"
+
+
+async def test_batch_of_signals_survives_sigkill_of_every_process_that_works(file_world: World) -> None:
+    """required.md B09, harder: one process after the other, each killed two recorded events after it began."""
+    client = await file_world.process()
+    handle = await client.gasoline.dispatch(count_to_three, None)
+    await send_five(client, handle.id)
+    await client.stop()
+    lives = 1
+    while run_program(file_world.url, 2, "kill") == -signal.SIGKILL:
+        lives += 1
+    assert lives >= 3
+    reader = await file_world.process()
+    await assert_counted(reader, handle.id)
 
 
 async def test_batch_of_signals_survives_os_exit_of_process_after_process(file_world: World) -> None:

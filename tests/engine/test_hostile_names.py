@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,17 @@ HOSTILE = [
 ]
 SHOWN = [ascii(one)[:40] for one in HOSTILE]
 FOREIGN: list[Any] = [5, b"0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", ["x"], object()]
+
+
+OF_A_LOG = re.compile(
+    r"manifest\.(json|lock)|segments|segments/\d{10}\.(jsonl|end|index)|messages(/[\w.-]+)?|workers(/[0-9a-f-]+(\.name)?)?"
+    r"|epochs|epochs/default(/\d+(/\d{10})?)?"
+)
+
+
+def only_a_log(folder: Path) -> None:
+    """In a log's folder stands nothing but what belongs there."""
+    assert [one for path in folder.rglob("*") if not OF_A_LOG.fullmatch(one := str(path.relative_to(folder)))] == []
 
 
 def snapshot(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from gasoline_es import Gasoline, WorkflowHandle
 from gasoline_es.log.file import log
 from gasoline_es.log.port import Log
 from tests.engine.harness import PATIENCE_S, assert_sound, consumed, soon, successes
-from tests.engine.programs import ten_steps
+from tests.engine.programs import held, parent_of_eight, ten_steps
 from tests.engine.subprocesses import errors, line, program
 from tests.engine.workflows import Note, notes
 
@@ -184,3 +184,76 @@ async def test_frozen_workers_are_fenced_and_nothing_is_lost_doubled_or_blocked(
 async def test_two_hundred_frozen_workers_are_fenced_and_nothing_is_lost_doubled_or_blocked(tmp_path: Path) -> None:
     """Issue: SIGSTOP at 200 random moments, inside appends too, for longer than the heartbeat may be silent."""
     await run_through_freezes(f"file:{tmp_path}/log", workers=4, freezes=200)
+
+
+@pytest.mark.parametrize("name", ["another", "the same"])
+async def test_frozen_worker_is_refused_whatever_it_tries_over_its_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """required.md B14: replaced by another worker, or by a restarted one of the same name; its ping, its activity's result,
+    its release and its completion change nothing. The side effect happened twice, the record is there once."""
+    # Who is only kept from running for a moment must not be taken for frozen: here that would be another story.
+    silent_s = 3 * SILENT_S
+    monkeypatch.setitem(log.open_file_log.__kwdefaults__ or {}, "silent_after_s", silent_s)
+    url = f"file:{tmp_path}/log"
+    async with AsyncExitStack() as stack, Gasoline.open(url, partitions=1) as gasoline:
+        frozen = await stack.enter_async_context(program("holder", url, "the same", "0", str(silent_s)))
+        assert await line(frozen) == "ready"
+        handle = await soon(gasoline.dispatch(held, None))
+        assert await line(frozen) == "holding"
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            # Of a newer version: what the first one gets by the sharing, once it moves again, would be no lease of old.
+            other = await stack.enter_async_context(program("holder", url, name, "1", str(silent_s)))
+            assert await line(other) == "ready"
+            assert await line(other) == "holding"
+            lease = gasoline.log.owner(0)
+            assert lease is not None
+            assert (lease.pid, lease.host) == (other.pid, name)
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+        assert frozen.stdin is not None
+        assert other.stdin is not None
+        frozen.stdin.write(b"go on\n")  # its attempt ends; whatever the engine makes of that is refused as well
+        assert await line(frozen) == "gasoline.activity.completed.v1 Fenced"
+        assert await line(frozen) == "gasoline.workflow.completed.v1 Fenced"
+        assert await line(frozen) == f"kept by {name}"
+        assert gasoline.log.owner(0) == lease, "the new lease is untouched"
+        other.stdin.write(b"go on\n")
+        assert await soon(handle.output()) == name
+        history = await handle.history()
+        assert_sound(history)
+        assert [event.type for event in history].count("workflow.completed") == 1
+        (done,) = (event for event in history if event.type == "activity.completed")
+        assert (done.worker, done.epoch) == (lease.incarnation, lease.epoch)
+        assert gasoline.log.owner(0) == lease
+        assert len(list(gasoline.log.read(EVENTS, 0))) == len(history), "nothing else was written"
+        for process in (other, frozen):
+            process.terminate()
+            assert await line(process) == "stopped", await errors(process)
+            assert await soon(process.wait()) == 0
+            assert "Traceback" not in await errors(process)
+
+
+# --- children ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(1_800)])])
+async def test_children_that_end_together_on_several_workers_wake_every_parent(tmp_path: Path, rounds: int) -> None:
+    """required.md B17: 3 parents, each waiting for 8 that end at the same moment in several processes; also such as have
+    ended before the parent looks. After each round nobody in the whole store sleeps on what is complete."""
+    url = f"file:{tmp_path}/log"
+    async with AsyncExitStack() as stack, Gasoline.open(url, partitions=16) as gasoline:
+        gang = Gang(url, stack)
+        await gang.hire(3)
+        async with asyncio.timeout(PATIENCE_S):
+            while len({one.pid for index in range(16) if (one := gasoline.log.owner(index)) is not None}) < 3:
+                await asyncio.sleep(0.02)
+        for number in range(rounds):
+            slow = number % 5 == 4
+            parents = await asyncio.gather(*(gasoline.dispatch(parent_of_eight, slow) for _ in range(3)))
+            assert await soon(asyncio.gather(*(one.output() for one in parents))) == [list(range(8))] * 3
+            asleep = [info async for info in gasoline.list() if info.status != "complete"]
+            assert asleep == []
+        assert sum([1 async for _ in gasoline.list()]) == 27 * rounds
+        await gang.end()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
+from pathlib import Path
 
 import pytest
 
 from gasoline_es import Gasoline
 from gasoline_es.core import events as ev
 from tests.engine.harness import Process, World, soon, types
+from tests.engine.subprocesses import line, worker_process
 from tests.engine.workflows import Note, timed_note
 
 TIMES = 1_000
@@ -81,3 +84,51 @@ async def test_signals_by_tags_find_what_the_same_client_is_just_dispatching(any
         )
         assert await soon(handle.output()) == "at once"
         assert types(await handle.history()).count("signal.received") == 1
+
+
+# --- in processes of their own ----------------------------------------------------------------------------------------
+
+
+async def assert_each_wait_ended_soon(gasoline: Gasoline, ids: list[str]) -> None:
+    """None timed out, and each listen that had begun was answered soon after the send, not near 5 s."""
+    outputs = [await soon(gasoline.handle(one, timed_note).output()) for one in ids]
+    assert outputs == [str(number) for number in range(TIMES)]
+    waited: list[int] = []
+    for one in ids:
+        facts = {type(event.data): event.time_us for event in await gasoline.history(one)}
+        waited.append(facts[ev.SignalConsumed] - max(facts[ev.SignalReceived], facts[ev.SleepStarted]))
+    assert max(waited) < 4_000_000
+    assert statistics.median(waited) < 1_000_000
+
+
+async def pairs(gasoline: Gasoline, at_once: int) -> list[str]:
+    ids: list[str] = []
+    for first in range(0, TIMES, at_once):
+        ids += await asyncio.gather(*(dispatch_and_signal(gasoline, first + n) for n in range(at_once)))
+    return ids
+
+
+@pytest.mark.parametrize("at_once", [1, 50])
+@pytest.mark.timeout(180)
+async def test_signal_right_after_its_dispatch_reaches_a_worker_in_another_process(
+    tmp_path: Path, at_once: int
+) -> None:
+    """required.md B10: 1,000 of 1,000, from one process to a worker in another, half by id and half by tags."""
+    url = f"file:{tmp_path}/log"
+    async with worker_process(url) as worker:
+        assert await line(worker) == "ready"
+        async with Gasoline.open(url) as gasoline:
+            ids = await pairs(gasoline, at_once)
+            await assert_each_wait_ended_soon(gasoline, ids)
+
+
+@pytest.mark.timeout(180)
+async def test_signal_before_a_worker_process_starts_is_received_every_time(tmp_path: Path) -> None:
+    """required.md B10: once more with no worker running until after the send."""
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as gasoline:
+        ids = await pairs(gasoline, 50)
+    async with worker_process(url) as worker:
+        assert await line(worker) == "ready"
+        async with Gasoline.open(url) as gasoline:
+            await assert_each_wait_ended_soon(gasoline, ids)

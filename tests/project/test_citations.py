@@ -114,11 +114,58 @@ def test_every_required_case_names_tests_that_exist_or_says_what_is_missing() ->
         tests = list(_TEST.finditer(row))
         if not tests and "later:" not in row:
             lost.append(f"{case} names no test and nothing that is missing")
-        for test in tests:
-            path = ROOT / test["file"]
-            if not path.is_file() or f"def {test['name']}(" not in path.read_text(encoding="utf-8"):
-                lost.append(f"{case}: {test[0]}")
+        lost += [f"{case}: {test[0]}" for test in tests if not is_there(test)]
     assert lost == []
+
+
+def units(section: str) -> list[str]:
+    """The paragraphs, those of lists too, and the rows of tables, each in one line."""
+    found: list[str] = []
+    inside = False
+    for line in section.split("\n"):
+        if line.startswith(("- ", "|")) or (line and not inside):
+            found.append(line)
+        elif line:
+            found[-1] += f" {line.strip()}"
+        inside = bool(line)
+    headings = {place - 1 for place, line in enumerate(found) if place and line.startswith("|---")}
+    return [line for place, line in enumerate(found) if place not in headings and not line.startswith("|---")]
+
+
+def parts(page: str) -> dict[str, str]:
+    """The text of each numbered section."""
+    found = re.split(r"^## (\d+)\. .*$", page, flags=re.M)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+PROVED = ["5", "6", "7", "8", "9", "11"]
+
+
+@pytest.mark.parametrize("number", PROVED)
+def test_every_promise_of_a_section_names_tests_that_exist(number: str) -> None:
+    """docs/design/semantics-proofs.md, held against docs/semantics.md."""
+    promises = units(parts((DOCS / "semantics.md").read_text(encoding="utf-8"))[number])
+    proofs = units(parts((DOCS / "design" / "semantics-proofs.md").read_text(encoding="utf-8"))[number])
+    assert len(promises) > 5
+    lost: list[str] = []
+    proved: set[str] = set()
+    for row in proofs:
+        quote, _, tests = row.removeprefix("| ").rpartition(" | ")
+        where = [one for one in promises if quote in one]
+        proved.update(where)
+        if not where:
+            lost.append(f"semantics.md §{number} does not say: {quote}")
+        named = list(_TEST.finditer(tests))
+        if not named:
+            lost.append(f"{quote}: no test")
+        lost += [f"{quote}: {test[0]}" for test in named if not is_there(test)]
+    lost += [f"not proved: {one}" for one in promises if one not in proved]
+    assert lost == []
+
+
+def is_there(test: re.Match[str]) -> bool:
+    path = ROOT / test["file"]
+    return path.is_file() and f"def {test['name']}(" in path.read_text(encoding="utf-8")
 
 
 def test_every_cited_case_is_a_required_one() -> None:

@@ -8,17 +8,19 @@ from typing import get_args
 
 from gasoline_es.core.events import EventData, Unreadable
 from gasoline_es.core.parked_events import ParkedData
+from gasoline_es.core.schedule_events import ScheduleData
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
 
 def rows_of(heading: str) -> list[str]:
     section = REFERENCE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return sorted(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", section, re.MULTILINE))
+    return sorted(re.findall(r"^\| `([a-z_]+\.[a-z_]+)`", section, re.MULTILINE))
 
 
 def test_every_type_of_event_has_one_row_in_the_reference_and_no_other_has() -> None:
-    assert rows_of("Events") == sorted(kind.TYPE for kind in get_args(EventData) if kind is not Unreadable)
+    kinds = (*get_args(EventData), *get_args(ScheduleData))
+    assert rows_of("Events") == sorted(kind.TYPE for kind in kinds if kind.TYPE != Unreadable.TYPE)
 
 
 def test_every_type_of_event_of_a_parked_signal_has_one_row_too() -> None:

@@ -16,7 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("gasoline_es", "projections")
 IMPORT_BUDGET_S = 0.2
 # What only some users need, and all of them would wait for.
-HEAVY = ("confluent_kafka", "eventsourcing", "kafka", "rich", "typer")
+HEAVY = (
+    "confluent_kafka",
+    "eventsourcing",
+    "kafka",
+    "opentelemetry",
+    "prometheus_client",
+    "rich",
+    "typer",
+    "watchfiles",
+)
 # Of no layer: nothing in the packages imports them, which the test below holds.
 APART = frozenset({"gasoline_es.persistence", "gasoline_es.testing"})
 
@@ -79,7 +88,9 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         ("gasoline_es/core/__init__.py", "import time", "The core is pure"),
         ("gasoline_es/core/__init__.py", "import kafka", "The core stands on"),
         ("gasoline_es/log/__init__.py", "import rich", "rich and typer are known"),
+        ("gasoline_es/cli/app.py", "import watchfiles", "watchfiles is known to"),
         ("gasoline_es/log/__init__.py", "import eventsourcing.persistence", "kafka is known to"),
+        ("gasoline_es/runtime/__init__.py", "import prometheus_client", "prometheus_client is known to"),
         ("gasoline_es/runtime/__init__.py", "import projections", "Only the engine"),
         ("gasoline_es/__init__.py", "import projections", "Only the engine"),
         ("projections/__init__.py", "import gasoline_es", "The projections know"),

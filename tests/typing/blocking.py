@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import assert_type
 
 from gasoline_es import (
     Event,
     Gasoline,
+    Received,
     RerunInfo,
+    ScheduleInfo,
     SignalTo,
     SyncGasoline,
+    SyncScheduleHandle,
+    SyncSubscription,
     SyncWorkflowHandle,
     WorkflowInfo,
 )
-from tests.typing.inside import Order, Paid, Receipt, fulfil, tick
+from gasoline_es.events import ScheduleEvent
+from tests.typing.inside import Left, Order, Paid, Progress, Receipt, fulfil, tick
 
 
 def dispatches(gasoline: SyncGasoline, order: Order) -> None:
@@ -68,6 +73,23 @@ def signals(gasoline: SyncGasoline, workflow_id: str) -> None:
     assert_type(gasoline.signal_many([SignalTo(Paid(amount=9), workflow_id)]), list[str])
 
 
+def messages(gasoline: SyncGasoline) -> None:
+    assert_type(gasoline.message(Left(), topic={"map": "forest", "level": 2}, wait=True), None)
+    assert_type(gasoline.tail(Progress, topic={"map": "forest"}), Received[Progress] | None)
+    subscription = gasoline.subscribe(Progress, topic={"order": 42}, buffer=10, timeout=timedelta(seconds=1))
+    assert_type(subscription, SyncSubscription[Progress])
+    with gasoline.subscribe(Progress, timeout=0.5) as entered:
+        assert_type(entered, SyncSubscription[Progress])
+        for received in entered:
+            assert_type(received, Received[Progress])
+            assert_type(received.message.done, int)
+            assert_type(received.topic, Mapping[str, str])
+            assert_type(received.time, datetime)
+        assert_type(next(entered), Received[Progress])
+    assert_type((subscription.lost, subscription.closed), tuple[int, bool])
+    assert_type(subscription.close(), None)
+
+
 def opens() -> None:
     with Gasoline.open_sync("memory:", namespace="shop", partitions=4, readonly=False) as gasoline:
         assert_type(gasoline, SyncGasoline)
@@ -80,4 +102,18 @@ def mistakes(gasoline: SyncGasoline, order: Order) -> None:
     gasoline.dispatch(fulfil, order, tag="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     gasoline.get()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     gasoline.signal(order, to="x")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    gasoline.subscribe(Order)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     gasoline.worker([fulfil])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def schedules(gasoline: SyncGasoline, order: Order) -> None:
+    handle = gasoline.schedule("0 3 * * *", fulfil, order, timezone="Europe/Berlin", missed="all", overlap="skip")
+    assert_type(handle, SyncScheduleHandle[Receipt])
+    assert_type(handle.name, str)
+    assert_type(handle.trigger(), SyncWorkflowHandle[Receipt])
+    assert_type(handle.get(), ScheduleInfo)
+    assert_type(handle.pause(), None)
+    assert_type(handle.history(), list[ScheduleEvent])
+    assert_type(gasoline.schedule(timedelta(hours=1), tick, None), SyncScheduleHandle[None])
+    assert_type(gasoline.schedule_handle("nightly", fulfil), SyncScheduleHandle[Receipt])
+    assert_type(gasoline.schedules(), Iterator[ScheduleInfo])

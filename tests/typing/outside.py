@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import assert_type
 
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import get_tracer_provider
+from prometheus_client.registry import Collector
+
 from gasoline_es import (
     Gasoline,
     Received,
     RerunInfo,
     ReviveInfo,
+    ScheduleHandle,
+    ScheduleInfo,
     SignalTo,
     Subscription,
+    SyncGasoline,
     WorkflowHandle,
     WorkflowInfo,
 )
+from gasoline_es.events import ScheduleEvent
+from gasoline_es.metrics import collector
 from tests.typing.inside import Left, Order, Paid, Progress, Receipt, count, fulfil, lookup, tick
 
 
@@ -90,8 +99,33 @@ async def operations(gasoline: Gasoline, order: Order) -> None:
     assert_type(await gasoline.operation(count, order, ray_id="0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"), int)
 
 
+async def schedules(gasoline: Gasoline, order: Order) -> None:
+    handle = await gasoline.schedule("0 3 * * *", fulfil, order, timezone="Europe/Berlin", missed="all", overlap="skip")
+    assert_type(handle, ScheduleHandle[Receipt])
+    assert_type(await handle.trigger(), WorkflowHandle[Receipt])
+    assert_type(await handle.get(), ScheduleInfo)
+    assert_type(await handle.history(), list[ScheduleEvent])
+    assert_type(await handle.pause(), None)
+    assert_type(await handle.remove(), None)
+    assert_type(await gasoline.schedule(900, tick, None, name="poll"), ScheduleHandle[None])
+    assert_type(gasoline.schedule_handle("poll", tick), ScheduleHandle[None])
+    async for info in gasoline.schedules():
+        assert_type(info, ScheduleInfo)
+
+
 async def opens(order: Order) -> None:
     async with Gasoline.open("memory:") as gasoline:
         assert_type(gasoline, Gasoline)
-        async with gasoline.worker([fulfil, tick]):
+        async with gasoline.worker([fulfil, tick], metrics_port=0, metrics_host="::1") as worker:
+            assert_type(worker.metrics_port, int | None)
+            assert_type(collector(gasoline), Collector)
             assert_type(await (await gasoline.dispatch(fulfil, order)).output(), Receipt)
+
+
+async def traces(workflow_id: str) -> None:
+    async with Gasoline.open("memory:", tracing=TracerProvider()) as gasoline:
+        for event in await gasoline.history(workflow_id):
+            assert_type(event.traceparent, str | None)
+    with Gasoline.open_sync("memory:", tracing=get_tracer_provider()) as blocking:
+        assert_type(blocking, SyncGasoline)
+    Gasoline.open("memory:", tracing=True)

@@ -500,7 +500,7 @@ class FileLog(Log):
             try:
                 incarnation.beat()
             except OSError as error:
-                _logger.warning("a heartbeat could not be written: %s", error)
+                _logger.warning("a heartbeat could not be written: %s", error, extra={"error": str(error)})
 
     async def close(self) -> None:
         """Release every partition, finish the writer's segment, let go of the log. Idempotent."""

@@ -141,6 +141,27 @@ class FileTail(Tail):
                     break
         return records
 
+    def waiting(self) -> int:
+        """Return how many records no poll has returned."""
+        with self._lock:
+            self._catalog.refresh()
+            self._discover()
+            return sum(self._waiting_in(self._catalog.segments[number]) for number in self._open)
+
+    def _waiting_in(self, segment: Segment) -> int:
+        cursor, count = self._cursors[segment.number], 0
+        if segment.header is None or not (cursor.behind or cursor.pending):
+            return 0
+        for header in self._ahead(segment, cursor):
+            passed = 0
+            taken = cursor.record if header.number == cursor.batch else 0
+            for section in header.sections:
+                for group in section.groups:
+                    if (group.topic, group.partition) == self._key:
+                        count += min(group.size, max(0, passed + group.size - taken))
+                    passed += group.size
+        return count
+
     def skip(self) -> None:
         """Pass everything that is published now, without reading it."""
         with self._lock:
