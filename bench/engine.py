@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from gasoline_es import ActivityContext, Gasoline, Signal, Workflow, WorkflowContext, activity, workflow
-from gasoline_es.client import SignalTo
+from gasoline_es import ActivityContext, Gasoline, Signal, SignalTo, Workflow, WorkflowContext, activity, workflow
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read_fact
 from gasoline_es.core.decide import activity_completed

@@ -6,8 +6,10 @@ import asyncio
 
 from gasoline_es.core.commands import Asked, Reply
 from gasoline_es.core.guard import check_outside_body
+from gasoline_es.core.ids import is_workflow_id, new_workflow_id
 from gasoline_es.errors import GasolineError, LogReadOnly
 from gasoline_es.log.port import RECORD_BYTES_MAX
+from gasoline_es.runtime.call_span import UNTRACED, CallSpan
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
@@ -27,6 +29,13 @@ class Outside:
 
     async def _decide(self, command: Asked) -> Reply:
         return raised(await self._calls.decide(command))
+
+    def _span(self, verb: str, name: str, count: int | None = None) -> CallSpan:
+        tracing = self._node.tracing
+        return UNTRACED if tracing is None else tracing.call(verb, name, count)
+
+    def _new_ray_id(self) -> str:
+        return new_workflow_id(self._node.clock.now_us(), self._node.entropy(8))
 
     def _outside(self, verb: str) -> None:
         check_outside_body(
@@ -61,3 +70,9 @@ def check_size(what: str, *parts: bytes) -> None:
     size = sum(map(len, parts))
     if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
         raise too_large(what, size)
+
+
+def check_ray_id(ray_id: str | None) -> None:
+    """Raises: ValueError: that is no ray id."""
+    if ray_id is not None and not is_workflow_id(ray_id):
+        raise ValueError(f"ray_id must be a lower-case UUID, not {ray_id!r}")

@@ -19,13 +19,14 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from gasoline_es.client import BUFFER, Client
+from gasoline_es.client import Client
 from gasoline_es.core.durations import duration_us
 from gasoline_es.core.tags import Tags
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import GasolineError
 from gasoline_es.handles import WorkflowHandle
 from gasoline_es.messages import Message, Received
+from gasoline_es.messaging import BUFFER
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.scheduling import ScheduleHandle
 from gasoline_es.subscribing import Subscription

@@ -16,7 +16,7 @@ from gasoline_es.cli.settings import Settings
 from gasoline_es.core.commands import Reply
 
 if TYPE_CHECKING:
-    from gasoline_es.client import Sent
+    from gasoline_es.signalling import Sent
 
 
 def dispatch(

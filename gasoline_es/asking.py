@@ -1,0 +1,236 @@
+"""The verbs that ask: handles, where workflows stand, their histories and outputs (api.md, "Outside")."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+
+from gasoline_es.core.codec import decode
+from gasoline_es.core.decide import not_found, without_output
+from gasoline_es.core.durations import duration_us, to_datetime
+from gasoline_es.core.events import Event, WorkflowCompleted
+from gasoline_es.core.filters import Filters
+from gasoline_es.core.ids import (
+    check_workflow_id,
+)
+from gasoline_es.core.state import Status, Summary, WorkflowState
+from gasoline_es.core.tags import Tags, check_tags
+from gasoline_es.core.values import parse_json
+from gasoline_es.definitions import Workflow
+from gasoline_es.errors import (
+    LogCorrupt,
+    WorkflowFailed,
+)
+from gasoline_es.handles import WorkflowHandle, WorkflowInfo, check_its_name
+from gasoline_es.outside import Outside
+from gasoline_es.runtime.histories import fold, history
+from gasoline_es.runtime.node import Watch
+
+if TYPE_CHECKING:
+    from gasoline_es.client import Client
+
+O = TypeVar("O")  # noqa: E741
+
+_STATUSES: tuple[str, ...] = get_args(Status)
+
+
+class Asking(Outside):
+    """Looks, and changes nothing."""
+
+    def handle(self, workflow_id: str, workflow: Workflow[Any, O]) -> WorkflowHandle[O]:
+        """Return a handle for an id. Whether there is such a workflow shows at first use."""
+        return WorkflowHandle(cast("Client", self), workflow_id, workflow)
+
+    async def find(self, workflow: Workflow[Any, O], *, tags: Tags | None = None) -> WorkflowHandle[O] | None:
+        """Return the oldest incomplete workflow of this name whose tags contain ``tags``, or None."""
+        self._outside("find")
+        found = await self._node.find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
+        return None if found is None else WorkflowHandle(cast("Client", self), found, workflow)
+
+    async def get(self, workflow_id: str) -> WorkflowInfo:
+        """Return where a workflow stands, as of what is durable. Raises: WorkflowNotFound."""
+        self._outside("get")
+        index = self._index(workflow_id)
+        summary = await self._summary(index, workflow_id)
+        return self._info(summary, index, await self._state(index, workflow_id))
+
+    async def history(self, workflow_id: str) -> builtins.list[Event]:
+        """Return a workflow's events in order. Raises: WorkflowNotFound."""
+        self._outside("history")
+        index = self._index(workflow_id)
+        await self._summary(index, workflow_id)
+        views = await self._node.views(index)
+        return await history(workflow_id, self._node.log, self._node.topics.events, index, views)
+
+    async def list(
+        self,
+        *,
+        name: str | None = None,
+        tags: Tags | None = None,
+        status: Status | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        payloads: bool = False,
+    ) -> AsyncIterator[WorkflowInfo]:
+        """Yield workflows in order of creation that match all that is given.
+
+        ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
+        read the inputs, outputs and states, which costs a read of each history.
+
+        Raises: ValueError: there is no such status, or a time has no zone.
+
+        Raises: LogCorrupt: the log is damaged; all that can be read was yielded before.
+        """
+        self._outside("list")
+        if status is not None and status not in _STATUSES:
+            raise ValueError(f"there is no status {status!r}: it is one of {', '.join(_STATUSES)}")
+        since_us = None if since is None else _moment_us("since", since)
+        until_us = None if until is None else _moment_us("until", until)
+        wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us)
+        found: builtins.list[tuple[int, str, int, Summary]] = []
+        damage: LogCorrupt | None = None
+        for index in range(self._node.log.partition_count):
+            views, damaged = await self._node.readable(index)
+            damage = damage or damaged
+            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if wanted.match(s))
+        found.sort(key=lambda entry: entry[:2])
+        for _, workflow_id, index, summary in found:
+            state = await self._state(index, workflow_id) if payloads else None
+            yield self._info(summary, index, state)
+        if damage is not None:
+            raise damage
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _output(self, workflow_id: str, name: str, timeout: float | timedelta | None) -> bytes:
+        self._outside("output")
+        limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
+        index = self._index(workflow_id)
+        watch = self._node.watch(workflow_id)
+        try:
+            if limit_s is None:
+                return await self._ended(index, workflow_id, name, watch)
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    return await self._ended(index, workflow_id, name, watch)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(await self._why_not_yet(index, workflow_id, limit_s)) from None
+        finally:
+            self._node.unwatch(workflow_id, watch)
+
+    async def _ended(self, index: int, workflow_id: str, name: str, watch: Watch) -> bytes:
+        """Wait until the workflow has completed; return its output. Raises: as ``output``, but for the time."""
+        while True:
+            watch.changed.clear()
+            self._node.check()
+            if watch.output is not None:
+                return watch.output
+            summary = await self._summary(index, workflow_id)
+            check_its_name(workflow_id, name, summary.name)
+            if summary.status == "complete":
+                output = await self._recorded_output(index, workflow_id)
+                if output is not None:
+                    return output
+                continue  # it started over in the meantime
+            if summary.status in ("cancelled", "silenced"):
+                raise without_output(workflow_id, summary.name, summary.status)
+            if summary.status in ("dead", "unreadable"):
+                raise _failed(summary)
+            await watch.changed.wait()
+
+    async def _why_not_yet(self, index: int, workflow_id: str, limit_s: float) -> str:
+        summary = await self._summary(index, workflow_id)
+        at = f"{summary.status} since {_at(summary.updated_us)}"
+        if (waiting := summary.waiting) is not None and summary.status == "sleeping":
+            at += f", waits for {waiting}"
+            at += "" if waiting.deadline_us is None else f" until {_at(waiting.deadline_us)}"
+        return (
+            f"workflow {summary.name!r} {workflow_id} did not complete within {limit_s:g} s: it is {at}; "
+            f"{self._who_runs(index, summary.name)}"
+        )
+
+    def _who_runs(self, index: int, name: str) -> str:
+        node = self._node
+        owner = node.log.owner(index)
+        if owner is None or not owner.alive:
+            return f"no process owns its partition ({index}): start a worker, `gasoline.worker([{name}])`"
+        if not owner.mine:
+            return f"process {owner.pid} on {owner.host or 'this host'} owns its partition ({index})"
+        if node.driver is None:
+            return (
+                f"this process owns its partition ({index}), but runs no worker: start one, `gasoline.worker([{name}])`"
+            )
+        if name not in node.driver.registry:
+            return f"the worker of this process was not given it: `gasoline.worker([…, {name}])`"
+        return "the worker of this process runs it"
+
+    async def _recorded_output(self, index: int, workflow_id: str) -> bytes | None:
+        views = await self._node.views(index)
+        located = views.located(workflow_id)
+        # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
+        for last in self._node.log.read_at(self._node.topics.events, index, located.offsets[-1:], located.places[-1:]):
+            if last.value is not None and isinstance(data := decode(last.value).data, WorkflowCompleted):
+                return data.output
+        return (await self._state(index, workflow_id)).output
+
+    def _index(self, workflow_id: str) -> int:
+        return self._node.index_of(check_workflow_id(workflow_id))
+
+    async def _summary(self, index: int, workflow_id: str) -> Summary:
+        summary = (await self._node.views(index)).summary(workflow_id)
+        if summary is None:
+            raise not_found(workflow_id)
+        return summary
+
+    async def _state(self, index: int, workflow_id: str) -> WorkflowState:
+        views, _ = await self._node.readable(index)  # damage was told by whoever looked the workflow up
+        return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
+
+    def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:
+        waiting = summary.waiting
+        given = state.dispatched.input if state is not None and state.dispatched is not None else b"null"
+        return WorkflowInfo(
+            id=summary.id,
+            name=summary.name,
+            status=summary.status,
+            tags=dict(summary.tags),
+            input=parse_json(given),
+            output=parse_json(state.output) if state is not None and state.output is not None else None,
+            state=parse_json(state.document) if state is not None else None,
+            error=summary.error,
+            created=to_datetime(summary.created_us),
+            completed=to_datetime(summary.completed_us) if summary.completed_us is not None else None,
+            ray_id=summary.ray_id,
+            waiting_for=None if waiting is None else str(waiting),
+            waiting_until=to_datetime(waiting.deadline_us) if waiting and waiting.deadline_us is not None else None,
+            queued={queued.id: queued.name for queued in state.queue.values()} if state is not None else {},
+            partition=index,
+            worker=summary.worker,
+            events=summary.seq,
+        )
+
+
+def _at(time_us: int) -> str:
+    return f"{to_datetime(time_us):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _failed(summary: Summary) -> WorkflowFailed:
+    return WorkflowFailed(
+        f"workflow {summary.name!r} {summary.id} is {summary.status}: {summary.error}",
+        workflow_id=summary.id,
+        workflow=summary.name,
+        error=summary.error,
+    )
+
+
+def _moment_us(name: str, moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ValueError(f"{name}={moment!r} has no time zone: write datetime(…, tzinfo=UTC)")
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -1,0 +1,115 @@
+"""An operator's hand on workflows (api.md, "Outside"; semantics.md §7)."""
+
+from __future__ import annotations
+
+from gasoline_es.asking import Asking
+from gasoline_es.core.commands import Cancel, Recover, Rerun, Silence, Wake
+from gasoline_es.core.ids import (
+    check_workflow_id,
+    new_workflow_id,
+    slot_of,
+)
+from gasoline_es.core.location import format_location, read_location
+from gasoline_es.core.starting_over import RerunInfo, plan
+from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
+
+
+class Steering(Asking):
+    """Wakes, ends and restarts workflows."""
+
+    async def wake(self, workflow_id: str) -> None:
+        """Run a workflow again: a dead one replays what is recorded. A running or complete one is left alone.
+
+        Raises: WorkflowNotFound. GasolineError: it was silenced, or is unreadable.
+        """
+        self._writable("wake")
+        await self._decide(Wake(check_workflow_id(workflow_id), self._by))
+
+    async def cancel(self, workflow_id: str, *, now: bool = False) -> None:
+        """End a workflow for good. On return that is durable: from here on it can only end as cancelled.
+
+        Its body is thrown a ``Cancelled`` where it waits, and may clean up with steps of its own before it ends; what it
+        returns or raises then changes nothing. What ``on_rollback`` was given does not run. With ``now`` it ends at once and
+        does not clean up: for one that is stuck in its clean-up, or whose code is gone. A dead one has no body to clean up,
+        and ends at once. Cancelling a workflow again changes nothing, so a call whose answer was lost can be repeated.
+
+        Raises: WorkflowNotFound. GasolineError: it is complete already, or silenced, or unreadable.
+        """
+        self._writable("cancel")
+        await self._decide(Cancel(check_workflow_id(workflow_id), self._by, now))
+
+    async def silence(self, workflow_id: str) -> None:
+        """Take a workflow out of sight: it is over as it stands, and will not run again (semantics.md §7).
+
+        Durable on return. Its body has no say, and nothing is undone; activities that run are stopped, and what they give is
+        recorded nowhere. It takes no signals, no tags and no unique dispatch find it, and who waits for its output gets
+        WorkflowSilenced. Its history stays, with the error it died of. Silencing it again changes nothing, so a call whose
+        answer was lost can be repeated. There is no way back but a fork: ``rerun(…, fork=True)``.
+
+        Raises: WorkflowNotFound. GasolineError: it is complete, cancelled or being cancelled, or unreadable.
+        """
+        self._writable("silence")
+        await self._decide(Silence(check_workflow_id(workflow_id), self._by))
+
+    async def recover(self, workflow_id: str) -> None:
+        """Let the activities whose final failures a workflow died of run again, from their first attempts.
+
+        Durable on return. What failed and was caught stays as it is, and so does everything else that is recorded.
+
+        Raises: WorkflowNotFound. GasolineError: it is not dead, or it died of something else than an activity's failure,
+            or it was rolled back since.
+        """
+        self._writable("recover")
+        await self._decide(Recover(check_workflow_id(workflow_id), self._by))
+
+    async def revive(
+        self,
+        *,
+        name: str | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ReviveInfo:
+        """Wake every dead workflow that matches, once what they died of is mended; say which (semantics.md §7).
+
+        ``name``: of the workflow. ``error``: a part of the error's text, as ``list`` takes it; ``""`` is any. ``dry_run``: only
+        say which they are. ``progress``: called with how many of how many were asked for, now and then.
+
+        They are woken a hundred at a time, and each hundred is durable before the next. Each is woken as by :meth:`wake`, if
+        it still matches when its partition's owner decides: so it may be called beside running workers, and again after
+        an error, which leaves those woken that were. A final failure of an activity stays final: see :meth:`recover`.
+
+        Raises: ValueError: neither was given. DefinitionError: that can be no name. NoOwner, LogError: see there.
+        """
+        wanted = check_revival(name, error)
+        if dry_run:
+            self._outside("revive")
+            return told(await dead_ones(self._node, wanted), dry_run=True)
+        self._writable("revive")
+        return await revive(self._node, self._calls, self._by, wanted, progress)
+
+    async def rerun(
+        self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False
+    ) -> RerunInfo:
+        """Let a workflow start over from a step, in the code of today, whatever became of it since.
+
+        ``from_location``: where the step stands, as its history shows it: ``"{2, 5, 3}"`` or ``"2,5,3"``. What came after the
+        step on its branch, and on the branches around it, stays in the history and holds no more; signals that were taken
+        by it are queued again, and state and tags are those of before. Steps beside it in a join stay. ``fork``: a new
+        workflow starts over so, and this one is left alone. ``dry_run``: only say what would be done.
+
+        Raises: RerunRefused: nothing is recorded there, or it was silenced and this is no fork. WorkflowNotFound; TypeError,
+            ValueError: no location. RecordTooLarge: there are too many pieces of history to name. Nothing is recorded.
+        """
+        start = read_location(from_location)
+        check_workflow_id(workflow_id)
+        if dry_run:
+            facts = [event.fact for event in await self.history(workflow_id)]
+            return plan(facts, start, fork=fork).info(workflow_id)
+        self._writable("rerun")
+        now_us, entropy = self._node.clock.now_us(), self._node.entropy
+        rerun_id = new_workflow_id(now_us, entropy(8))
+        fork_id = new_workflow_id(now_us, entropy(8), slot_of(workflow_id)) if fork else None
+        reply = await self._decide(Rerun(workflow_id, format_location(start), self._by, rerun_id, fork_id))
+        assert reply.output is not None
+        return RerunInfo.read(reply.output)
