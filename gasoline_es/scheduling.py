@@ -26,7 +26,7 @@ from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, InvalidTags, ScheduleNotFound
 from gasoline_es.handles import WorkflowHandle
-from gasoline_es.operating import refuse_at_work
+from gasoline_es.operating import at_work
 from gasoline_es.outside import Outside, check_size
 from gasoline_es.runtime.histories import values_of
 
@@ -42,9 +42,9 @@ class ScheduleInfo:
     """Where a schedule stands. Times are aware datetimes in UTC.
 
     ``status``: active, paused, finished (never due again), or unreadable (``problem`` says why). ``when``: its cron
-    expression, or ``every …``; ``timezone``: of a cron expression. ``next``: when it is due next; while it is paused, when it
-    would have been. ``last``: for which time it started a workflow last; ``last_run``: which one. ``fired``, ``skipped``: how
-    many times it did so, and how many it passed.
+    expression, or ``every …``; ``timezone``: of a cron expression. ``next``: when it is due next; None while it is paused.
+    ``last``: for which time it started a workflow last; ``last_run``: which one. ``fired``, ``skipped``: how many times it did
+    so, and how many it passed.
     """
 
     id: str
@@ -167,6 +167,8 @@ class Scheduling(Outside):
         check_name("schedule", name)
         cron = check_cron(when, timezone) if isinstance(when, str) else None
         interval_us = None if isinstance(when, str) else check_interval(when)
+        if cron is None and timezone != "UTC":
+            raise ValueError(f"timezone={timezone!r} is about a cron expression: an interval has no clock")
         if missed not in MISSED:
             raise ValueError(f"missed is {missed!r}; it is one of {', '.join(MISSED)}")
         if overlap not in OVERLAPS:
@@ -239,7 +241,11 @@ class Scheduling(Outside):
 
     async def _trigger(self, name: str, workflow: Workflow[Any, Any]) -> Reply:
         self._writable("trigger")
-        refuse_at_work("trigger", "a `key=`", from_activity=False)
+        if (work := at_work.get()) is not None and work.workflow_id is not None:
+            raise DefinitionError(
+                f"schedule {name!r} is triggered by code that works for workflow {work.workflow_id}: an attempt that is "
+                f"repeated would do it again. Dispatch the workflow in the body, `await ctx.dispatch(…)`, or trigger it outside"
+            )
         info = await self._get_schedule(name)
         if info.workflow != workflow.name:
             raise DefinitionError(
@@ -262,7 +268,7 @@ def _info(schedule: Schedule, index: int) -> ScheduleInfo:
         timezone=None if cron is None else cron.timezone,
         missed=given.missed,
         overlap=given.overlap,
-        next=_moment(schedule.next_us),
+        next=_moment(schedule.due_us),
         last=_moment(schedule.last_due_us),
         last_run=schedule.runs[-1] if schedule.runs else None,
         fired=schedule.fired,

@@ -19,7 +19,7 @@ from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.manifest import read_manifest
 from gasoline_es.log.names import check_namespace
-from gasoline_es.log.opening import open_log
+from gasoline_es.log.opening import directory_of, open_log
 from gasoline_es.log.port import Log, Record
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -130,4 +130,7 @@ def _directory(url: str) -> str:
         raise Misuse(f"{url} lives inside the process that opened it: only a log on disk can be looked at from outside")
     if scheme != "file" or not rest:
         raise Misuse(f"{url!r} is not the URL of a log: write file:DIRECTORY, as in --log file:./data")
-    return rest[2:] if rest.startswith("///") else rest
+    try:
+        return directory_of(url)
+    except LogError as refused:
+        raise Misuse(refused.message) from refused

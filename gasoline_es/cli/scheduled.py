@@ -102,7 +102,7 @@ def members(found: Found, *, whole: bool = False) -> dict[str, Any]:
         "workflow": given.workflow,
         "when": _when(schedule),
         "timezone": given.timetable.timezone if isinstance(given.timetable, Cron) else None,
-        "next": _time(schedule.next_us),
+        "next": _time(schedule.due_us),
         "last": _time(schedule.last_due_us),
         "last_run": schedule.runs[-1] if schedule.runs else None,
         "fired": schedule.fired,
@@ -164,7 +164,8 @@ def show_one(found: Found, output: Output) -> None:
     if schedule.problem is not None:
         facts.add("problem", escape(schedule.problem))
     facts.add("when", escape(_told(schedule)))
-    facts.add("next", "never" if schedule.next_us is None else render.moment(schedule.next_us))
+    if schedule.due_us is not None:
+        facts.add("next", render.moment(schedule.due_us))
     facts.add("workflow", escape(given.workflow))
     facts.add("input", render.payload(given.input, full=True))
     if given.tags:

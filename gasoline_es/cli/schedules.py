@@ -22,8 +22,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 def list_(context: typer.Context, json: Json = None) -> None:
     """List the schedules in order of their names, and when each is due next.
 
-    The process that owns a schedule's partition starts what is due: a worker, or any other that is there. While none lives,
-    nothing is started; what is missed so is treated by the schedule's rule once one does.
+    The process that owns a schedule's partition starts what is due: workers own all of them. While no worker lives, times are
+    missed; they are treated by the schedule's rule once one does.
 
     \b
     Examples:

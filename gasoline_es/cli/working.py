@@ -14,6 +14,7 @@ from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.definitions import Workflow
+from gasoline_es.log_records import WorkflowLogFilter
 from gasoline_es.runtime.sharing import Peer
 
 _log = logging.getLogger(__name__)
@@ -62,8 +63,21 @@ def _check_provider() -> None:
 
 
 def log_to_stderr() -> None:
-    """Let a worker's process say on standard error what happens."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    """Let a worker's process say on standard error what happens, and of which workflow; unless its module has seen to that."""
+    handler = logging.StreamHandler()
+    handler.addFilter(WorkflowLogFilter())
+    handler.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class _Line(logging.Formatter):
+    """A line that ends with the workflow that it is about, where the message does not name it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is that of logging
+        """Return the line."""
+        line = super().formatMessage(record)
+        workflow_id = record.__dict__.get("workflow_id")
+        return line if workflow_id is None or str(workflow_id) in line else f"{line} [{workflow_id}]"
 
 
 def show_workers(settings: Settings, as_json: bool | None) -> None:

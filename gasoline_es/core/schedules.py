@@ -48,7 +48,6 @@ class Schedule:
     seq: int
     set: ScheduleSet
     created_us: int
-    updated_us: int
     paused: bool = False
     removed: bool = False
     next_us: int | None = None
@@ -86,14 +85,13 @@ def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, da
     """Return where the schedule stands after its next event. One that does not fit sets it aside until it is removed."""
     if schedule is None:
         if isinstance(data, ScheduleSet) and seq == 1:
-            return Schedule(id, seq, data, created_us=time_us, updated_us=time_us, next_us=data.next_us)
+            return Schedule(id, seq, data, created_us=time_us, next_us=data.next_us)
         nothing = ScheduleSet("", "", b"null", {}, Every(1, 0), "skip", "skip", None, "")
         why = data.reason if isinstance(data, ScheduleUnreadable) else f"its first event is number {seq}, {data.TYPE}"
-        return Schedule(id, seq, nothing, created_us=time_us, updated_us=time_us, problem=why)
-    before, schedule = schedule, replace(schedule, seq=seq, updated_us=time_us)
+        return Schedule(id, seq, nothing, created_us=time_us, problem=why)
+    before, schedule = schedule, replace(schedule, seq=seq)
     if before.removed and isinstance(data, ScheduleSet):
-        anew = replace(schedule, removed=False, paused=False, problem=None)
-        return replace(anew, set=data, next_us=data.next_us, created_us=time_us)
+        return Schedule(id, seq, data, created_us=time_us, next_us=data.next_us)  # another one, but for its name
     if before.problem is not None:
         return replace(schedule, removed=before.removed or isinstance(data, ScheduleRemoved))
     if seq != before.seq + 1:

@@ -28,17 +28,26 @@ async def open_log(
 
         return await open_memory_log(rest, namespace=namespace, partitions=partitions, readonly=readonly, **options)
     if colon and scheme == "file":
-        if not rest:
-            raise LogError(f"{url!r} names no directory: write file:DIRECTORY", url=url)
         from gasoline_es.log.file.log import open_file_log
 
-        return await open_file_log(
-            _path(rest), namespace=namespace, partitions=partitions, readonly=readonly, **options
-        )
+        directory = directory_of(url)
+        return await open_file_log(directory, namespace=namespace, partitions=partitions, readonly=readonly, **options)
     raise LogError(f"{url!r} is not the URL of a log: memory:, memory:NAME or file:DIRECTORY", url=url)
 
 
-def _path(rest: str) -> str:
-    """Return the directory of a file URL: both ``file:/d`` and ``file:///d`` are absolute, ``file:~/d`` is at home."""
+def directory_of(url: str) -> str:
+    """Return the directory of a file URL: both ``file:/d`` and ``file:///d`` are absolute, ``file:~/d`` is at home.
+
+    Raises: LogError: it names none, or a host, as ``file://d`` does, which many mean to be the directory d.
+    """
+    rest = url.removeprefix("file:")
+    if not rest:
+        raise LogError(f"{url!r} names no directory: write file:DIRECTORY", url=url)
+    if rest.startswith("//") and not rest.startswith("///"):
+        raise LogError(
+            f"{url!r} names a host, {rest[2:].partition('/')[0]!r}, and not a directory: write file:{rest[2:]} for a directory "
+            f"below this one, or file:/{rest[2:]} for one at the root",
+            url=url,
+        )
     path = rest[2:] if rest.startswith("///") else rest
     return os.path.expanduser(path)  # no shell does it behind "file:"

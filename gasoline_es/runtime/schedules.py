@@ -32,6 +32,7 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
 
     def decide(self, command: SetSchedule | ChangeSchedule) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
+        self.due(command.schedule_id)  # what is due by now is due by what it was so far
         schedule, now_us = self.get(command.schedule_id), self._partition.now_us()
         if isinstance(command, SetSchedule):
             events, reply = set_schedule(schedule, command, now_us)
@@ -53,7 +54,11 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
         """Start what is due. What is missed and to be made up for comes in turns, with others between."""
         for _ in range(AT_ONCE_MAX):
             schedule = self.get(schedule_id)
-            busy = schedule is not None and any(map(self._partition.goes_on, schedule.runs))
+            busy = (
+                schedule is not None
+                and schedule.set.overlap == "skip"
+                and any(map(self._partition.goes_on, schedule.runs))
+            )
             due = None if schedule is None else due_now(schedule, self._partition.now_us(), busy=busy)
             if schedule is None or due is None:
                 break

@@ -74,9 +74,13 @@ class Timers:
         if self._closed:
             return
         now_us = self._clock.now_us()
+        due: list[str] = []
         while self._heap and self._heap[0][0] <= now_us:
             deadline_us, key = heapq.heappop(self._heap)
             if self._armed.get(key) == deadline_us:
                 del self._armed[key]
-                self._due(key)
+                due.append(key)
+        # Only then: who arms again for what has passed by now has its turn after everybody else on the loop.
+        for key in due:
+            self._due(key)
         self._schedule()

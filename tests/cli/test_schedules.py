@@ -115,7 +115,7 @@ def test_beside_a_worker_the_worker_decides(url: str) -> None:
         (("set", "x", "fetch"), "say when"),
         (("set", "x", "fetch", "--cron", "* * * * *", "--every", "5m"), "say when"),
         (("set", "x", "fetch", "--every", "5"), "no length of time"),
-        (("set", "x", "fetch", "--every", "0s"), "at least a second"),
+        (("set", "x", "fetch", "--every", "0s"), "no length of time"),
         (("set", "x", "fetch", "--cron", "often"), "no cron expression"),
         (("set", "x", "fetch", "--cron", "* * * * *", "--timezone", "../x"), "no time zone"),
         (("set", "x", "fetch", "--every", "5m", "--missed", "some"), "one of latest, all, skip"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gasoline_es import Gasoline, Workflow, WorkflowContext, workflow
+from gasoline_es import ActivityContext, Gasoline, Workflow, WorkflowContext, activity, workflow
 from gasoline_es.core import schedule_events as se
 from gasoline_es.core.durations import format_time, to_datetime
 from gasoline_es.core.schedule_events import ScheduleEvent
@@ -19,6 +19,7 @@ from gasoline_es.errors import (
     RecordTooLarge,
     ScheduleExists,
     ScheduleNotFound,
+    WorkflowFailed,
 )
 from gasoline_es.handles import WorkflowInfo
 from gasoline_es.testing import Simulation
@@ -42,6 +43,19 @@ async def waiting(ctx: WorkflowContext, of: str) -> None:
 @workflow
 async def broken(ctx: WorkflowContext, of: str) -> None:
     raise ValueError(of)
+
+
+triggering: list[Gasoline] = []
+
+
+@activity(max_attempts=1)
+async def trigger(ctx: ActivityContext, _: None) -> None:
+    await triggering[0].schedule_handle("report", report).trigger()
+
+
+@workflow
+async def triggers(ctx: WorkflowContext, _: None) -> None:
+    await ctx.activity(trigger, None)
 
 
 async def runs(gasoline: Gasoline, **wanted: Any) -> list[WorkflowInfo]:
@@ -163,6 +177,8 @@ async def test_many_missed_times_are_made_up_for_while_others_have_turns(world: 
         while len(found := await times(process.gasoline)) < 1000:
             await asyncio.sleep(0.01)
     assert len(set(found)) == 1000
+    largest = max(len(section.records) for sections in process.log.appended for section in sections)
+    assert largest < 1000, "they come in turns, not in one append"
     assert_sound(await history(process))
 
 
@@ -215,6 +231,7 @@ async def test_another_one_needs_a_name_and_a_changed_one_its_own(any_world: Wor
         ({"when": "nightly"}, ValueError),
         ({"when": 0.5}, ValueError),
         ({"when": None}, TypeError),
+        ({"when": 60, "timezone": "Europe/Berlin"}, ValueError),
         ({"timezone": "Mars/Base"}, ValueError),
         ({"missed": "some"}, ValueError),
         ({"overlap": "some"}, ValueError),
@@ -291,6 +308,8 @@ async def test_a_removed_one_is_gone_its_history_stays_and_its_name_is_free(any_
     await process.gasoline.schedule(120.0, report, "costs")
     await process.advance(120)
     assert [info.output for info in await runs(process.gasoline, payloads=True)][1:] == ["costs at 00:04:00"]
+    info = await handle.get()
+    assert (info.fired, info.created) == (1, to_datetime(_us(2))), "it is another one, but for its name"
     assert_sound(await handle.history())
 
 
@@ -300,6 +319,28 @@ async def test_what_is_not_there_is_not_found(world: World) -> None:
     for verb in (handle.get, handle.pause, handle.resume, handle.trigger, handle.remove, handle.history):
         with pytest.raises(ScheduleNotFound, match="there is no schedule 'nightly'"):
             await verb()
+
+
+async def test_what_is_due_when_it_is_changed_is_due_by_what_it_was(any_world: World) -> None:
+    """Also where the change waited in the inbox of a partition that somebody takes over."""
+    process = await any_world.worker(report)
+    await process.gasoline.schedule(MINUTE_S, report, "sales", missed="all", name="report")
+    await process.kill()
+    any_world.clock.advance(2 * MINUTE_S)
+    second = await any_world.process()
+    await soon(second.gasoline.schedule("0 3 * * *", report, "sales", name="report"))
+    await second.settle()
+    assert await times(second.gasoline) == ["01:00", "02:00"]
+
+
+async def test_a_trigger_in_an_activity_is_refused_with_what_to_do(world: World) -> None:
+    process = await world.process()
+    await process.gasoline.schedule(MINUTE_S, report, "sales")
+    triggering[:] = [process.gasoline]
+    await process.work(report, triggers)
+    handle = await process.gasoline.dispatch(triggers, None)
+    with pytest.raises(WorkflowFailed, match=r"Dispatch the workflow in the body, `await ctx.dispatch\(…\)`"):
+        await soon(handle.output())
 
 
 # --- when things die --------------------------------------------------------------------------------------------------
