@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli.failures import USED_WRONGLY, Failure
+from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
 from gasoline_es.cli.typed import Json, settings_of
 
 
@@ -69,8 +69,13 @@ def run(
         ),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where that is: 0.0.0.0 to be reached from elsewhere.")
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where that is: 127.0.0.1 unless given; 0.0.0.0 to be reached from elsewhere.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the workflows of a module until SIGTERM or Ctrl-C; a second one gives running activities up at once.
 
@@ -88,6 +93,10 @@ def run(
     from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.working import work
 
+    if metrics_host is not None and metrics_port is None:
+        raise Misuse(
+            f"--metrics-host {metrics_host!r} says where metrics are served, and nothing serves any: give --metrics-port"
+        )
     try:
         workflows = Code.parse(module).load()
     except CodeRefused as refused:
@@ -100,7 +109,7 @@ def run(
         stop_limit=stop_limit,
         tracing=tracing,
         metrics_port=metrics_port,
-        metrics_host=metrics_host,
+        metrics_host=metrics_host or "127.0.0.1",
     )
 
 

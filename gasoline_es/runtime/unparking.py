@@ -82,7 +82,9 @@ class Unparking:
                 except (LogError, NoOwner) as error:
                     if node.failure is not None:
                         return
-                    _log.info("parked signals are looked after again in %g s: %s", AGAIN_S, error)
+                    _log.info(
+                        "parked signals are looked after again in %g s: %s", AGAIN_S, error, extra={"error": str(error)}
+                    )
                     self._hear_in(AGAIN_S)
         finally:
             unsubscribe()

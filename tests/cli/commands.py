@@ -115,7 +115,12 @@ def ordinary(story: Story, workflow_id: str) -> dict[str, str]:
 
 
 COMMANDS = commands()
+DIRECTORIES = frozenset({("dev", "watch")})
+"""What names a directory on purpose."""
 TEXTS = [
-    (name, parameter.name) for name, command in COMMANDS.items() for parameter in command.parameters if parameter.takes
+    (name, parameter.name)
+    for name, command in COMMANDS.items()
+    for parameter in command.parameters
+    if parameter.takes and (name, parameter.name) not in DIRECTORIES
 ]
-"""Each command with each of its parameters that takes a text, whatever it is read as."""
+"""Each command with each of its parameters that takes a text, whatever it is read as, but for a directory."""

@@ -129,6 +129,7 @@ def test_request_that_lacks_or_adds_something_is_read_or_refused(request: Reques
         "sender",
         "schedule",
         "parked",
+        "traceparent",
         "workflow_id",
     )
 

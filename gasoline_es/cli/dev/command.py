@@ -105,8 +105,8 @@ def dev(
     check_watching()
     watched = directories(watch or ())
     given = log if log is not None else _given_before(context)
-    settings = replace(settings_of(context), log=given or LOCAL_URL)
-    _run(settings, module, watched, revive, max_concurrency, stop_limit, json, local=not given)
+    settings = replace(settings_of(context), log=LOCAL_URL if given is None else given)
+    _run(settings, module, watched, revive, max_concurrency, stop_limit, json, local=given is None)
 
 
 def _given_before(context: typer.Context) -> str | None:
