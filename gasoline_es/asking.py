@@ -81,9 +81,8 @@ class Asking(Outside):
         ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
         read the inputs, outputs and states, which costs a read of each history.
 
-        Raises: ValueError: there is no such status, or a time has no zone.
-
-        Raises: LogCorrupt: the log is damaged; all that can be read was yielded before.
+        Raises: ValueError: there is no such status, or a time has no zone. LogCorrupt: the log is damaged; all that can be
+            read was yielded before.
         """
         self._outside("list")
         if status is not None and status not in _STATUSES:

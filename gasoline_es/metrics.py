@@ -192,7 +192,8 @@ def collector(gasoline: Client | SyncGasoline) -> Collector:
     """Make a collector of the metrics of one opened log, to be registered once: ``registry.register(collector(gasoline))``.
 
     It may be collected from any thread, also that of the event loop; the counts are read on the event loop, which a scrape
-    waits for. After the log was closed it gives what it had last; in a process that was forked since, nothing.
+    waits for. After the log was closed the counts stay, and the gauges are of no partitions, with ``gasoline_log_failed`` 1;
+    once the event loop has ended too, it gives what it had last. In a process that was forked since, nothing.
     """
     client: Client = gasoline._asynchronous if isinstance(gasoline, SyncGasoline) else gasoline  # pyright: ignore[reportPrivateUsage]
     return NodeCollector(client._node)  # pyright: ignore[reportPrivateUsage]

@@ -113,10 +113,9 @@ class Signalling(Dispatching):
         day, and of 10,000 parked signals at least.
 
         Raises: ValueError: both ways of addressing were used, or none; ``park`` is no time that can be waited, or goes with
-            ``to=``. WorkflowNotFound: none such; with
-            ``graceful_not_found`` None is returned instead. NotSerializable, RecordTooLarge: nothing is sent. DefinitionError:
-            it is no signal; or an activity or operation of a workflow sends it without saying ``from_activity=True``, as
-            the body's ``ctx.signal`` counts once.
+            ``to=``. WorkflowNotFound: none such; with ``graceful_not_found`` None is returned instead. NotSerializable,
+            RecordTooLarge: nothing is sent. DefinitionError: it is no signal; or an activity or operation of a workflow sends
+            it without saying ``from_activity=True``, as the body's ``ctx.signal`` counts once.
         """
         self._writable("signal")
         refuse_at_work("signal", "an `id=`", from_activity=from_activity)

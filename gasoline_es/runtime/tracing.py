@@ -8,11 +8,11 @@ that the workflow's first event has (docs/design/0026). Whatever a tracer does w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from gasoline_es.runtime.activities import Attempt
     from gasoline_es.runtime.batch import Batch, Done
     from gasoline_es.runtime.live import Live
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +89,9 @@ class Tracing:
 
         def done(error: Exception | None) -> None:
             if error is None:  # else nothing was dispatched, and whoever asked comes again
-                self.end(span)
+                self.touch(span.end)
 
-        return replace(command, traceparent=_traceparent(span)), done
+        return replace(command, traceparent=self.touch(_traceparent, span)), done
 
     def _sent(self, verb: str, name: str) -> dict[str, Any]:
         operation = {"messaging.operation.name": verb, "messaging.operation.type": "send"}
@@ -130,8 +133,8 @@ class Tracing:
         parent, start_ns = _parent(live.state.traceparent), summary.created_us * 1_000
         span = self._start(f"workflow {summary.name}", SpanKind.CONSUMER, attributes, parent, start_ns=start_ns)
         if isinstance(data, ev.WorkflowFailed):
-            _tell(span, data.error)
-        self.end(span, time_us * 1_000)
+            self.touch(_tell, span, data.error)
+        self.touch(span.end, time_us * 1_000)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -154,17 +157,20 @@ class Tracing:
         start_ns: int | None = None,
     ) -> Span:
         """``parent`` None: the span that is current."""
-        try:
-            return self._tracer.start_span(name, parent, kind, attributes, links, start_ns)
-        except Exception:  # of a sampler or a span processor, which are the user's
-            self._complain()
-            return trace.INVALID_SPAN
+        span = self.touch(self._tracer.start_span, name, parent, kind, attributes, links, start_ns)
+        return trace.INVALID_SPAN if span is None else span
 
-    def end(self, span: Span, end_ns: int | None = None) -> None:
+    def touch(self, use: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | None:
+        """Return what a use of the tracer, or of one of its spans, gives; None: it raised, which is told once.
+
+        The only way to them: samplers, processors and spans are the user's, and what calls from here are appends that have
+        become durable and attempts that end. Whatever is raised there would break the engine.
+        """
         try:
-            span.end(end_ns)
-        except Exception:  # as above
+            return use(*given, **named)
+        except Exception:
             self._complain()
+            return None
 
     def _complain(self) -> None:
         if not self._complained:
@@ -185,18 +191,16 @@ class _TracedCall(CallSpan):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            self._span.record_exception(error)
-            self._span.set_attribute("error.type", type(error).__qualname__)
-            self._span.set_status(Status(StatusCode.ERROR, _cut(f"{type(error).__name__}: {error}")))
-        self._tracing.end(self._span)
+            self._tracing.touch(_tell_raised, self._span, error)
+        self._tracing.touch(self._span.end)
 
     def carry(self, command: C) -> C:
-        return replace(command, traceparent=_traceparent(self._span))
+        return replace(command, traceparent=self._tracing.touch(_traceparent, self._span))
 
     def reached(self, workflow_id: str, signal_id: str | None = None) -> None:
-        self._span.set_attribute("gasoline.workflow.id", workflow_id)
+        self._tracing.touch(self._span.set_attribute, "gasoline.workflow.id", workflow_id)
         if signal_id is not None:
-            self._span.set_attribute("messaging.message.id", signal_id)
+            self._tracing.touch(self._span.set_attribute, "messaging.message.id", signal_id)
 
 
 class AttemptSpan:
@@ -213,15 +217,26 @@ class AttemptSpan:
 
         It takes everything else's place there: that context is a copy of whatever happened to start the attempt.
         """
-        contexts.attach(trace.set_span_in_context(self._span, Context()))
+        self._tracing.touch(_make_current, self._span)
 
     def end(self, outcome: bytes | AttemptFailed | None) -> None:
         """The attempt is over. None: nobody waits for its outcome any more."""
         if outcome is None:
-            self._span.set_attribute("gasoline.activity.given_up", True)
+            self._tracing.touch(self._span.set_attribute, "gasoline.activity.given_up", True)
         elif not isinstance(outcome, bytes):
-            _tell(self._span, outcome.error)
-        self._tracing.end(self._span)
+            self._tracing.touch(_tell, self._span, outcome.error)
+        self._tracing.touch(self._span.end)
+
+
+def _make_current(span: Span) -> None:
+    contexts.attach(trace.set_span_in_context(span, Context()))
+
+
+def _tell_raised(span: Span, error: Exception) -> None:
+    """Record an error that was raised here."""
+    span.record_exception(error)
+    span.set_attribute("error.type", type(error).__qualname__)
+    span.set_status(Status(StatusCode.ERROR, _cut(f"{type(error).__name__}: {error}")))
 
 
 def _tell(span: Span, error: ev.ErrorInfo) -> None:

@@ -479,6 +479,22 @@ def test_blocking_client_is_collected_from_its_callers_thread(tmp_path: Path) ->
     assert (closed("event_loop_answers"), closed("workflows_dispatched_total", workflow="order")) == (0, 1)
 
 
+async def test_closed_log_keeps_its_counts_and_has_no_gauges_that_others_have_by_now(world: World) -> None:
+    """Whoever owns the partitions next tells how their workflows stand: added up, none counts twice."""
+    process = await world.worker(order)
+    registry = CollectorRegistry()
+    registry.register(collector(process.gasoline))
+    await process.gasoline.dispatch(order, "listen")
+    await process.settle()
+    before = Metrics(generate_latest(registry).decode())
+    assert (before("workflows", workflow="order", status="running"), before("partitions_owned")) == (1, 16)
+    await process.stop()
+    closed = Metrics(generate_latest(registry).decode())
+    assert closed("workflows_dispatched_total", workflow="order") == 1
+    assert (closed.labelled("workflows"), closed("partitions_owned"), closed("log_failed")) == ({}, 0, 1)
+    assert closed("event_loop_answers") == 1
+
+
 async def test_forked_process_tells_nothing_of_its_parent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     process = await world.worker(order)
     registry = CollectorRegistry()

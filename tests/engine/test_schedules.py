@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -194,6 +195,27 @@ async def test_overlaps_are_skipped_while_one_runs_and_not_because_one_died(worl
         event.data.reason for event in await history(process, waiting) if isinstance(event.data, se.ScheduleSkipped)
     ]
     assert reasons == ["overlap", "overlap"]
+
+
+async def test_overlaps_are_what_was_asked_for_and_missed_times_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await world.worker(waiting, report)
+    await first.gasoline.schedule(MINUTE_S, waiting, "x", overlap="skip")
+    with caplog.at_level(logging.INFO, "gasoline_es.runtime.schedules"):
+        for _ in range(2):
+            await first.advance(MINUTE_S)
+        await first.gasoline.schedule_handle("waiting", waiting).remove()
+        await first.gasoline.schedule(600.0, report, "sales", missed="skip")
+        await first.kill()
+        world.clock.advance(1900)
+        second = await world.worker(report)
+        await second.settle()
+    said = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "gasoline_es.runtime.schedules"]
+    assert said == [
+        ("INFO", "schedule waiting passes 1 times that were due: what it started goes on"),
+        ("WARNING", "schedule report passes 3 times that were due: missed"),
+    ]
 
 
 # --- making it --------------------------------------------------------------------------------------------------------

@@ -713,18 +713,112 @@ class Broken(SpanProcessor, Sampler):
     def get_description(self) -> str:
         return "broken"
 
+    def attach(self, _: object) -> None:
+        self._raise("attach")
 
-@pytest.mark.parametrize("where", ["on_start", "on_end", "should_sample"])
-async def test_tracer_that_raises_costs_spans_and_nothing_else(where: str, caplog: pytest.LogCaptureFixture) -> None:
+
+EVERY = "every method"
+
+
+class Cracked:
+    """A span of the SDK, one or all of whose methods raise."""
+
+    def __init__(self, span: Any, where: str) -> None:
+        self._span = span
+        self._where = where
+
+    def __getattr__(self, name: str) -> Any:
+        def raises(*given: object, **named: object) -> None:
+            raise RuntimeError(f"broken in {name}")
+
+        return raises if self._where in (name, EVERY) else getattr(self._span, name)
+
+
+class CrackedProvider:
+    """Gives such spans."""
+
+    def __init__(self, where: str) -> None:
+        self._tracer = TracerProvider().get_tracer("cracked")
+        self._where = where
+
+    def get_tracer(self, *given: Any) -> Any:
+        return self
+
+    def start_span(self, *given: Any) -> Any:
+        return Cracked(self._tracer.start_span(*given), self._where)
+
+
+@activity
+def weigh(ctx: ActivityContext, cents: int) -> int:
+    return cents
+
+
+@activity
+async def refuse(ctx: ActivityContext, cents: int) -> int:
+    raise NotRetryable("not today")
+
+
+@workflow
+async def weighs(ctx: WorkflowContext, cents: int) -> int:
+    return await ctx.activity(weigh, cents)
+
+
+@workflow
+async def refused(ctx: WorkflowContext, cents: int) -> int:
+    paid = await ctx.listen(Paid)
+    part = await ctx.dispatch(weighs, cents + paid.cents)
+    return await ctx.activity(refuse, await part.output())
+
+
+BROKEN_IN = ("on_start", "on_end", "should_sample")
+CRACKED_IN = ("get_span_context", "set_attribute", "add_event", "set_status", "record_exception", "end", EVERY)
+
+
+@pytest.mark.parametrize("where", [*BROKEN_IN, *CRACKED_IN, "attach"])
+async def test_tracer_that_raises_costs_spans_and_nothing_else(
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatches, signals, one to nobody, activities: in a thread, failing, given up; and a workflow that dies."""
+    started = asyncio.Event()
+
+    @activity
+    async def never_ends(ctx: ActivityContext, _: None) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    @workflow
+    async def endless(ctx: WorkflowContext, _: None) -> None:
+        await ctx.activity(never_ends, None)
+
     broken = Broken(where)
-    provider = TracerProvider(sampler=broken if where == "should_sample" else None)
+    provider: Any = TracerProvider(sampler=broken if where == "should_sample" else None)
     provider.add_span_processor(broken)
-    async with Gasoline.open("memory:", tracing=provider) as gasoline, gasoline.worker([fulfil]):
-        with caplog.at_level(logging.WARNING):
+    if where in CRACKED_IN:
+        provider = CrackedProvider(where)
+    if where == "attach":
+        monkeypatch.setattr(context, "attach", broken.attach)
+    with caplog.at_level(logging.WARNING):
+        async with (
+            Gasoline.open("memory:", tracing=provider) as gasoline,
+            gasoline.worker([fulfil, weighs, refused, endless], stop_limit=0),
+        ):
             for cents in range(3):
                 assert await soon((await gasoline.dispatch(fulfil, cents)).output()) == cents
-    (said,) = caplog.records
-    assert said.getMessage() == "the tracer failed, and spans are lost; this is said once"
+            with pytest.raises(WorkflowNotFound):
+                await gasoline.signal(Paid(), refused, tags={"of": "nobody"})
+            handle = await gasoline.dispatch(refused, 1, tags={"of": "somebody"})
+            assert await gasoline.signal(Paid(cents=2), refused, tags={"of": "somebody"}) is not None
+            with pytest.raises(WorkflowFailed, match="not today"):
+                await soon(handle.output())
+            await gasoline.dispatch(endless, None)
+            await soon(started.wait())
+            assert await soon((await gasoline.dispatch(weighs, 5)).output()) == 5
+    said = sorted(record.msg for record in caplog.records)
+    assert said == [
+        "activities were still running at the limit and were given up",
+        "the tracer failed, and spans are lost; this is said once",
+        "workflow %s %s died: %s",
+    ]
 
 
 async def test_error_that_no_exporter_could_send_is_cut_and_made_readable(world: World, spans: Spans) -> None:
