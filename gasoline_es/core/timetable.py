@@ -1,7 +1,8 @@
 """When a schedule is due: the times of a cron expression in a time zone, or of a fixed interval.
 
-Pure: the same timetable and the same rules of the time zone give the same times. As those rules change by law, the next time
-is recorded with every event of a schedule and never computed again from the past (``core.schedules``).
+Pure, but for the rules of time zones, which are read from the machine's database (or tzdata's) when one is first named: the
+same timetable and the same rules give the same times. As those rules change by law, the next time is recorded with every
+event of a schedule and never computed again from the past (``core.schedules``).
 
 Times are integer microseconds since the epoch, UTC. The arithmetic of cron is cronsim's, which follows Debian's cron: where
 clocks go forward, what would be due in the hour that does not exist is due when it is over; where they go back, what is due
