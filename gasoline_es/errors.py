@@ -109,6 +109,13 @@ class WorkflowNotFound(GasolineError):
     """No such workflow, or no incomplete one that matches."""
 
 
+class SignalDiscarded(GasolineError):
+    """A parked signal is sent again that no workflow came for in time: nobody has it, and nobody gets it under that id.
+
+    Fields: ``signal_id``, ``signal`` and ``workflow`` (names).
+    """
+
+
 class ScheduleNotFound(GasolineError):
     """No such schedule, or it was removed. Field: ``schedule`` (its name)."""
 

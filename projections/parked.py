@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 
-from gasoline_es.core.parked import ENDED_REMEMBERED, ENDED_REMEMBERED_US, Parked, fold_parked
+from gasoline_es.core.parked import ENDED_REMEMBERED, ENDED_REMEMBERED_US, Ended, Parked, fold_parked
 from gasoline_es.core.parked_events import ParkedEvent, decode_parked_event
 from projections.standing import StandingView
 
 _Key = tuple[str, ...]
 
 
-class ParkedView(StandingView[ParkedEvent, Parked]):
-    """Parked signals by id; of those that ended, the ones whose ids are remembered."""
+class ParkedView(StandingView[ParkedEvent, Parked | Ended]):
+    """Parked signals by id; of those that ended, what is remembered, which takes a third of a kilobyte each."""
 
     def __init__(self) -> None:
         super().__init__(decode_parked_event, fold_parked)
@@ -20,13 +21,14 @@ class ParkedView(StandingView[ParkedEvent, Parked]):
         """The live ones, each with the offset at which it was parked."""
         self._by_tag: dict[_Key, dict[str, None]] = {}
         """The live ones by the workflow's name and one of their tags; without tags, by the name."""
-        self._ended: dict[str, int] = {}
-        """When each ended that is remembered, in that order."""
+        self._ended: deque[Ended] = deque()
+        """Those that are remembered, in the order of their ends."""
 
     def apply(self, offset: int, event: ParkedEvent) -> None:
         """Fold the event at ``offset``."""
         super().apply(offset, event)
         parked = self._subjects[event.subject]
+        assert isinstance(parked, Parked)  # what a fold gives
         if parked.live:
             if parked.id not in self._order:
                 self._order[parked.id] = offset
@@ -37,16 +39,19 @@ class ParkedView(StandingView[ParkedEvent, Parked]):
             del bucket[parked.id]
             if not bucket:
                 del self._by_tag[_key(parked)]
-            if parked.status != "unreadable":
-                self._ended[parked.id] = event.time_us
-                self._forget(event.time_us)
+        if (ended := parked.ended) is not None:
+            self._subjects[parked.id] = ended
+            self._ended.append(ended)
+            self._forget(event.time_us)
 
     def _forget(self, now_us: int) -> None:
         while len(self._ended) > ENDED_REMEMBERED:
-            oldest = next(iter(self._ended))
-            if self._ended[oldest] > now_us - ENDED_REMEMBERED_US:
+            oldest = self._ended[0]
+            if oldest.ended_us > now_us - ENDED_REMEMBERED_US:
                 break
-            del self._ended[oldest], self._subjects[oldest]
+            self._ended.popleft()
+            if self._subjects[oldest.id] is oldest:  # and was not parked anew since, by an owner that remembered less
+                del self._subjects[oldest.id]
 
     def order(self, parked_id: str) -> int:
         """Return the place of a live one in the order in which they were parked."""
@@ -54,7 +59,7 @@ class ParkedView(StandingView[ParkedEvent, Parked]):
 
     def live(self) -> Iterator[Parked]:
         """Yield the live ones in the order in which they were parked."""
-        return (self._subjects[parked_id] for parked_id in self._order)
+        return self._whole(self._order)
 
     def any_live(self) -> bool:
         """Whether there are any."""
@@ -63,8 +68,12 @@ class ParkedView(StandingView[ParkedEvent, Parked]):
     def waiting_for(self, name: str, tags: Mapping[str, str]) -> list[Parked]:
         """Return the live ones that are for a workflow of this name with these tags, in the order of parking."""
         keys: list[_Key] = [(name,), *((name, tag, value) for tag, value in tags.items())]
-        found = [self._subjects[parked_id] for key in keys for parked_id in self._by_tag.get(key, ())]
+        found = self._whole(parked_id for key in keys for parked_id in self._by_tag.get(key, ()))
         return sorted((one for one in found if one.takes(name, tags)), key=lambda one: self._order[one.id])
+
+    def _whole(self, live: Iterable[str]) -> Iterator[Parked]:
+        found = map(self._subjects.__getitem__, live)
+        return (one for one in found if isinstance(one, Parked))  # which live ones are
 
 
 def _key(parked: Parked) -> _Key:

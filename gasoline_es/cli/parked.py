@@ -12,9 +12,8 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
 from gasoline_es.core.durations import format_time
-from gasoline_es.core.parked import Parked
+from gasoline_es.core.parked import Parked, fold_parked
 from gasoline_es.core.parked_events import SignalParked, decode_parked_event
-from projections.parked import ParkedView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A parked signal: as it was ``given``, also when it is over, and where it stands."""
+    """A parked signal: as it was ``given``, also when it is over, and where it stands. Parked anew, it is as it was last."""
 
     given: SignalParked
     parked: Parked
@@ -43,7 +42,7 @@ class Standing:
     @property
     def ended_us(self) -> int | None:
         """When it was over, if it is."""
-        return self.parked.updated_us if self.parked.status in ("delivered", "discarded") else None
+        return None if self.parked.ended is None else self.parked.ended.ended_us
 
 
 def waiting(reading: Reading, wanted: Wanted) -> list[Standing]:
@@ -67,9 +66,10 @@ def find(reading: Reading, signal_id: str) -> list[Standing]:
 
 
 def _all(reading: Reading) -> Iterator[Standing]:
+    """Yield all that the log tells of, also those that ended so long ago that a repeat would be parked anew."""
     topic = f"{reading.log.namespace}.parked"
     for partition in range(reading.log.partition_count):
-        view, given = ParkedView(), dict[str, SignalParked]()
+        stands, given = dict[str, Parked](), dict[str, SignalParked]()
         for record in reading.records(topic, partition):
             if record.value is None or record.offset is None:
                 continue
@@ -79,9 +79,9 @@ def _all(reading: Reading) -> Iterator[Standing]:
                 reading.note(f"topic {topic}, partition {partition}, offset {record.offset}: {error}")
                 continue
             if isinstance(event.data, SignalParked):
-                given.setdefault(event.parked_id, event.data)
-            view.apply(record.offset, event)
-        for parked in view:
+                given[event.parked_id] = event.data
+            stands[event.parked_id] = fold_parked(stands.get(event.parked_id), event)
+        for parked in stands.values():
             yield Standing(given.get(parked.id, parked.signal), parked, partition)
 
 

@@ -61,9 +61,10 @@ def send(
     park_us: int | None,
     as_json: bool | None,
 ) -> None:
-    """Send a signal, and print its id and whose queue it is in, or that it is parked (for ``park_us``, if given).
+    """Send a signal, and print its id and whose queue it is in; with ``park_us`` also that it is parked, or was got before.
 
-    Raises: Misuse: both ways of addressing, or none. Failure: there is no such log or namespace. WorkflowNotFound.
+    Raises: Misuse: both ways of addressing, or none. Failure: there is no such log or namespace. WorkflowNotFound;
+    SignalDiscarded: it was parked before, and nobody came.
     """
     output = Output(as_json)
     if (to is None) == (workflow is None) or (to is not None and tags):
@@ -89,8 +90,13 @@ def send(
     except ValueError as refused:
         raise Misuse(str(refused)) from refused
     if output.json:
-        output.object({"id": sent.id, "name": name, "workflow_id": sent.target})
+        output.object({"id": sent.id, "name": name, "workflow_id": sent.target, "stands": sent.stands})
     else:
-        where = f"to {escape(sent.target)}" if sent.target is not None else f"parked for {escape(workflow or '')}"
         was_there = "" if sent.created else "  was there already"
+        if sent.target is not None:
+            where = f"to {escape(sent.target)}"
+        elif sent.stands == "delivered":
+            where, was_there = f"was got by a workflow {escape(workflow or '')} before", ""
+        else:
+            where = f"parked for {escape(workflow or '')}"
         output.console.print(f"{escape(name)} {escape(sent.id)} {where}{was_there}", soft_wrap=True)

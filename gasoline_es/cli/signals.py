@@ -187,7 +187,8 @@ def send(
       gasoline signal send held '{}' --workflow fulfil --tag order=42 --park 15m
 
     \b
-    JSON keys: id (of the signal), name, workflow_id (null: it is parked).
+    JSON keys: id (of the signal), name, workflow_id (null: it is parked, or was
+    before), stands (then: parked, or delivered, as a workflow got it before).
     """
     from gasoline_es.cli.sending import send
 

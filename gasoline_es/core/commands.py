@@ -294,13 +294,15 @@ _LEFT_OUT = frozenset({_TRACEPARENT, "schedule", "parked"})
 class Reply:
     """What became of a command: the workflow or signal id it names, or an error.
 
-    ``created``: it made that workflow, or woke it. ``output``: of a completed workflow.
+    ``created``: it made that workflow, or woke it. ``output``: of a completed workflow. ``stands``: of a parked signal that was
+    sent before, "delivered" if a workflow has got it.
     """
 
     id: str = ""
     created: bool = False
     error: GasolineError | None = None
     output: bytes | None = None
+    stands: Literal["delivered"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,6 +448,8 @@ def encode_reply(request_id: str, reply: Reply) -> bytes:
         shown["error"] = {"type": type(reply.error).__name__, "message": reply.error.message, "fields": fields}
     if reply.output is not None:
         shown["output"] = orjson.Fragment(reply.output)
+    if reply.stands is not None:
+        shown["stands"] = reply.stands
     return orjson.dumps(shown)
 
 
@@ -459,4 +463,4 @@ def decode_reply(raw: bytes) -> tuple[str, Reply]:
         kind = found if isinstance(found, type) and issubclass(found, GasolineError) else GasolineError
         error = kind(told["message"], **told["fields"])
     output = to_json(shown["output"]) if "output" in shown else None
-    return shown["request_id"], Reply(shown["id"], shown["created"], error, output)
+    return shown["request_id"], Reply(shown["id"], shown["created"], error, output, shown.get("stands"))

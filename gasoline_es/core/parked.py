@@ -26,8 +26,10 @@ from gasoline_es.core.parked_events import (
 )
 from gasoline_es.core.standing import Unreadable
 from gasoline_es.core.tags import canonical, matches
+from gasoline_es.errors import GasolineError, SignalDiscarded
 
-ParkedStatus = Literal["parked", "offered", "delivered", "discarded", "unreadable"]
+EndedStatus = Literal["delivered", "discarded"]
+ParkedStatus = Literal["parked", "offered", "unreadable"] | EndedStatus
 """``offered``: on its way to a workflow. ``unreadable``: this code does not understand its events; nothing happens to it."""
 
 PASSED_KEPT: Final = 100
@@ -60,9 +62,31 @@ class Parked:
         """Whether a workflow may still get it."""
         return self.status in ("parked", "offered")
 
+    @property
+    def ended(self) -> Ended | None:
+        """What is remembered of it, if it is over."""
+        if self.status in ("delivered", "discarded"):
+            return Ended(self.id, self.seq, self.updated_us, self.status)
+        return None
+
     def takes(self, name: str, tags: Mapping[str, str]) -> bool:
         """Whether it is for a workflow of this name with these tags."""
         return self.signal.workflow == name and matches(tags, self.signal.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is remembered of a parked signal that is over: as little as tells a repeat what became of it."""
+
+    id: str
+    seq: int
+    ended_us: int
+    status: EndedStatus
+
+    @property
+    def live(self) -> bool:
+        """No workflow gets it any more."""
+        return False
 
 
 def parked_slot(workflow: str) -> int:
@@ -75,18 +99,26 @@ def parked_id(namespace: str, workflow: str, tags: Mapping[str, str], signal_id:
     return derived_workflow_id(parked_slot(workflow), "parked", namespace, workflow, canonical(tags), signal_id)
 
 
-def fold_parked(before: Parked | None, event: ParkedEvent) -> Parked:
-    """Return where the parked signal stands after its next event. One that does not fit sets it aside, for good."""
+def fold_parked(before: Parked | Ended | None, event: ParkedEvent) -> Parked:
+    """Return where the parked signal stands after its next event. One that does not fit sets it aside, for good.
+
+    After its end it may be parked anew, which is again its event number 1: whoever decided that had forgotten it. How long
+    that was remembered is no matter of the log, so a fold that remembers longer reads it the same way.
+    """
     data, seq, time_us = event.data, event.seq, event.time_us
-    if before is None:
-        if isinstance(data, SignalParked) and seq == 1:
-            return Parked(event.subject, seq, data, parked_us=time_us, updated_us=time_us)
+    over = before is not None and (isinstance(before, Ended) or before.ended is not None)
+    if isinstance(data, SignalParked) and seq == 1 and (before is None or over):
+        return Parked(event.subject, seq, data, parked_us=time_us, updated_us=time_us)
+    if before is None or isinstance(before, Ended):
         nothing = SignalParked("", event.name, b"null", "", {}, time_us, False, "")
-        why = data.reason if isinstance(data, Unreadable) else f"its first event is number {seq}, {data.TYPE}"
+        why = _after_end(event) if over else f"its first event is number {seq}, {data.TYPE}"
+        why = data.reason if isinstance(data, Unreadable) else why
         return Parked(event.subject, seq, nothing, time_us, time_us, status="unreadable", problem=why)
     parked = replace(before, seq=seq, updated_us=time_us)
     if before.status == "unreadable":
         return parked
+    if over and not isinstance(data, Unreadable):
+        return replace(parked, status="unreadable", problem=_after_end(event))
     if seq != before.seq + 1:
         missing = f"event {seq} follows event {before.seq}: events are missing or repeated"
         return replace(parked, status="unreadable", problem=missing)
@@ -108,14 +140,21 @@ def fold_parked(before: Parked | None, event: ParkedEvent) -> Parked:
             assert_never(data)
 
 
+def _after_end(event: ParkedEvent) -> str:
+    return f"event {event.seq}, {event.type}, comes after its end"
+
+
 def _without_body(signal: SignalParked) -> SignalParked:
     return replace(signal, body=b"null")
 
 
-def park(parked: Parked | None, command: Park, now_us: int) -> tuple[list[ParkedData], Reply]:
-    """Park a signal; one that is or was parked under that id stays as it is."""
+def park(parked: Parked | Ended | None, command: Park, now_us: int) -> tuple[list[ParkedData], Reply]:
+    """Park a signal; one that is or was parked under that id stays as it is, and the reply tells what became of it.
+
+    The reply's error: SignalDiscarded, or a GasolineError for one whose events make no sense: nobody gets it.
+    """
     if parked is not None:
-        return [], Reply(command.signal_id)
+        return [], _repeated(parked, command)
     signal = SignalParked(
         command.signal_id,
         command.name,
@@ -130,9 +169,33 @@ def park(parked: Parked | None, command: Park, now_us: int) -> tuple[list[Parked
     return [signal], Reply(command.signal_id, created=True)
 
 
-def land(parked: Parked | None, command: Land) -> list[ParkedData]:
+def _repeated(parked: Parked | Ended, command: Park) -> Reply:
+    named = f"signal {command.name!r} with the id {command.signal_id!r}"
+    fields = {"signal_id": command.signal_id, "signal": command.name, "workflow": command.workflow}
+    match parked.status:
+        case "parked" | "offered":
+            return Reply(command.signal_id)
+        case "delivered":
+            return Reply(command.signal_id, stands="delivered")
+        case "discarded":
+            why = (
+                f"{named} was parked before and is discarded: no workflow {command.workflow!r} with its tags came in time, "
+                "and a repeat changes nothing. Send it with another id"
+            )
+            return Reply(error=SignalDiscarded(why, **fields))
+        case "unreadable":
+            why = (
+                f"{named} was parked before and nothing happens to it any more: {parked.problem}. "
+                "`gasoline signal get` with the id shows what is recorded"
+            )
+            return Reply(error=GasolineError(why, **fields))
+        case _:
+            assert_never(parked.status)
+
+
+def land(parked: Parked | Ended | None, command: Land) -> list[ParkedData]:
     """Take note of what became of an offer. A repeat changes nothing."""
-    if parked is None or parked.status != "offered" or parked.target != command.target:
+    if not isinstance(parked, Parked) or parked.status != "offered" or parked.target != command.target:
         return []
     if command.refused is None:
         return [SignalUnparked(command.target)]

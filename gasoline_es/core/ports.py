@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gasoline_es.core.events import EventData
-from gasoline_es.core.parked import Parked
+from gasoline_es.core.parked import Ended, Parked
 from gasoline_es.core.parked_events import ParkedEvent
 from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.core.schedules import Schedule
@@ -71,8 +71,8 @@ class StandingView(Protocol[E, S]):
 ScheduleView = StandingView[ScheduleEvent, Schedule]
 
 
-class ParkedView(StandingView[ParkedEvent, Parked], Protocol):
-    """The parked signals of one partition; of those that ended, the ones whose ids are remembered."""
+class ParkedView(StandingView[ParkedEvent, Parked | Ended], Protocol):
+    """The parked signals of one partition; of those that ended, what is remembered."""
 
     def order(self, parked_id: str, /) -> int:
         """Return the place of a live one in the order in which they were parked."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gasoline_es.core.commands import Land, Park, Reply, SendSignal
-from gasoline_es.core.parked import Parked, fold_parked, land, park
+from gasoline_es.core.parked import Ended, Parked, fold_parked, land, park
 from gasoline_es.core.parked_events import ParkedData, ParkedDiscarded, ParkedEvent, SignalOffered, SignalUnparked
 from gasoline_es.core.ports import ParkedView
 from gasoline_es.errors import GasolineError, RecordTooLarge
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class ParkedSignals(Standing[ParkedEvent, Parked]):
+class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
     """See :class:`Standing`. Who they are for is looked up by ``runtime.unparking``."""
 
     def __init__(self, partition: Partition, view: ParkedView) -> None:
@@ -98,14 +98,14 @@ class ParkedSignals(Standing[ParkedEvent, Parked]):
         touched = dict.fromkeys(event.subject for event in events)
         self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
 
-    def _wait(self, among: Sequence[Parked]) -> None:
-        live = [parked for parked in among if parked.live]
+    def _wait(self, among: Sequence[Parked | Ended]) -> None:
+        live = [parked for parked in among if isinstance(parked, Parked) and parked.live]
         for parked in live:
             self._partition.alarm(parked.id, parked.signal.until_us)
         if among:
             self._partition.parked_wait([parked.id for parked in live])
 
-    def _record(self, parked_id: str, parked: Parked | None, data: ParkedData, name: str = "") -> None:
+    def _record(self, parked_id: str, parked: Parked | Ended | None, data: ParkedData, name: str = "") -> None:
         seq = 1 if parked is None else parked.seq + 1
-        named = name if parked is None else parked.signal.name
+        named = parked.signal.name if isinstance(parked, Parked) else name
         self.decided(self._partition.record_parked(parked_id, seq, named, data))

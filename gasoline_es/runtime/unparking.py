@@ -164,7 +164,7 @@ class Unparking:
             partition = self._node.partitions.get(index)
             if partition is not None:
                 order, view = self._order(partition, marked), partition.parked.view
-                waiting = [(partition, parked) for parked in map(view.get, order) if parked is not None]
+                waiting = [(partition, parked) for parked in map(view.get, order) if isinstance(parked, Parked)]
                 found += sorted(waiting, key=lambda one: order[one[1].id])
         return found
 
@@ -190,7 +190,7 @@ class Unparking:
         refused: set[str] = set()
         while True:
             parked = partition.parked.get(parked_id)
-            if parked is None or partition.lost:
+            if not isinstance(parked, Parked) or partition.lost:
                 return True
             if parked.status == "offered" and parked.target is not None:
                 await self._see_to(parked.target)

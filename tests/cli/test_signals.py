@@ -131,7 +131,7 @@ def test_send_by_id_and_by_tags_queues_it_durably(url: str) -> None:
     """semantics.md §5: no worker is needed; with the sender's id a repeat changes nothing."""
     two = ids(url)["2"]
     (sent,) = send(url, "paid", '{"cents": 5}', "--to", two, "--id", "x").objects
-    assert sent == {"id": "x", "name": "paid", "workflow_id": two}
+    assert sent == {"id": "x", "name": "paid", "workflow_id": two, "stands": None}
     assert send(url, "paid", '{"cents": 5}', "--to", two, "--id", "x").objects == [sent]
     (by_tags,) = send(url, "held", "{}", "--workflow", "order", "--tag", "order=2").objects
     assert by_tags["workflow_id"] == two
@@ -160,7 +160,7 @@ def test_a_parked_signal_is_listed_got_by_who_is_started_and_told(url: str) -> N
     """semantics.md §5: also by processes that come and go, and without a worker."""
     to = ("--workflow", "order", "--tag", "order=3", "--park", "1h")
     (sent,) = send(url, "paid", '{"cents": 5}', *to, "--id", "x").objects
-    assert sent == {"id": "x", "name": "paid", "workflow_id": None}
+    assert sent == {"id": "x", "name": "paid", "workflow_id": None, "stands": "parked"}
     assert send(url, "paid", '{"cents": 5}', *to, "--id", "x", "--text").stdout == (
         "paid x parked for order  was there already\n"
     )
@@ -189,6 +189,11 @@ def test_a_parked_signal_is_listed_got_by_who_is_started_and_told(url: str) -> N
     assert (queued["stands"], queued["workflow_id"], queued["parked"]) == ("queued", three["id"], first["parked"])
     assert set(queued) == set(parked)
     assert "parked" in invoke("--log", url, "signal", "get", "x", "--to", three["id"], "--text").stdout
+    (sent,) = send(url, "paid", '{"cents": 5}', *to, "--id", "x").objects
+    assert sent == {"id": "x", "name": "paid", "workflow_id": None, "stands": "delivered"}
+    assert send(url, "paid", '{"cents": 5}', *to, "--id", "x", "--text").stdout == (
+        "paid x was got by a workflow order before\n"
+    )
 
 
 def test_a_parked_signal_whose_time_was_over_is_told_as_discarded(url: str) -> None:
@@ -198,6 +203,27 @@ def test_a_parked_signal_whose_time_was_over_is_told_as_discarded(url: str) -> N
     assert (told["stands"], told["workflow_id"]) == ("discarded", None)
     assert told["ended"] >= told["until"]
     assert "discarded" in invoke("--log", url, "signal", "get", "x", "--text").stdout
+    repeat = send(url, "paid", '{"cents": 5}', "--workflow", "order", "--tag", "order=3", "--park", "1s", "--id", "x")
+    assert (repeat.status, repeat.stdout) == (1, "")
+    assert "signal 'paid' with the id 'x' was parked before and is discarded" in repeat.stderr
+
+
+def test_a_parked_signal_is_told_however_long_ago_it_ended_and_as_it_was_parked_last(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has it, whatever an owner remembers for repeats."""
+    monkeypatch.setattr("projections.parked.ENDED_REMEMBERED", 0)
+    monkeypatch.setattr("projections.parked.ENDED_REMEMBERED_US", 0)
+    to = ("--workflow", "order", "--tag", "order=3", "--id", "x")
+    send(url, "paid", '{"cents": 5}', *to, "--park", "1s")
+    asyncio.run(all_are_got(url))
+    (first,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (first["stands"], first["body"]) == ("discarded", {"cents": 5})
+    send(url, "paid", '{"cents": 6}', *to, "--park", "1h")
+    (second,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (second["stands"], second["body"], second["ended"]) == ("parked", {"cents": 6}, None)
+    assert second["until"] > second["parked"] > first["ended"]
+    assert listed(url, "--parked") == ["x"]
 
 
 @pytest.mark.parametrize(

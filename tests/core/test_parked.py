@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gasoline_es.core.commands import Land, Park, Request, SendSignal, decode_request, encode_request
+from gasoline_es.core.commands import (
+    Land,
+    Park,
+    Request,
+    SendSignal,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
 from gasoline_es.core.durations import DURATION_US_MAX, MAX_US, MICROSECONDS, MIN_US, parse_time
 from gasoline_es.core.ids import partition_of, slot_of
 from gasoline_es.core.parked import (
@@ -36,6 +47,7 @@ from gasoline_es.core.parked_events import (
     encode_parked_event,
 )
 from gasoline_es.core.standing import Unreadable
+from gasoline_es.errors import SignalDiscarded
 from gasoline_es.log.port import Offset, Record
 from projections.parked import ParkedView
 from tests.core.test_codec import names, payloads, text
@@ -45,6 +57,7 @@ ID = parked_id("default", "fulfil", TAGS, "line 1")
 ONE, TWO = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", "0190f3a2-7c1e-7d05-9b3a-5f2c81e40b3f"
 NOW = parse_time("2026-01-01T00:00:00Z")
 MINUTE = 60 * MICROSECONDS
+ENDED_BYTES_MAX = 340
 PARK = Park(ID, "line 1", "paid", b'{"cents":9}', "fulfil", TAGS, MINUTE, "me", True)
 
 
@@ -88,13 +101,33 @@ def test_its_time_never_reaches_beyond_what_can_be_written() -> None:
         (SignalOffered(ONE),),
         (SignalOffered(ONE), SignalReturned(ONE, "over")),
         (SignalUnparked(ONE),),
-        (ParkedDiscarded("line 1"),),
-        (Unreadable("gasoline.signal.frozen.v1", "new"),),
     ],
 )
 def test_a_repeat_changes_nothing_whatever_became_of_it(after: tuple[ParkedData, ...]) -> None:
-    events, reply = park(folded(made(), *after), replace(PARK, park_us=5, body=b"{}"), NOW + 1)
-    assert (events, reply.id, reply.created, reply.error) == ([], "line 1", False, None)
+    parked = folded(made(), *after)
+    for known in (parked, parked.ended or parked):
+        events, reply = park(known, replace(PARK, park_us=5, body=b"{}"), NOW + 1)
+        assert (events, reply.id, reply.created, reply.error) == ([], "line 1", False, None)
+        assert reply.stands == (None if parked.live else "delivered")
+        assert decode_reply(encode_reply("r", reply)) == ("r", reply)
+
+
+def test_a_repeat_of_what_nobody_gets_changes_nothing_and_is_told_so() -> None:
+    discarded = folded(made(), ParkedDiscarded("line 1"))
+    for known in (discarded, discarded.ended):
+        assert known is not None
+        events, reply = park(known, PARK, NOW + 1)
+        assert (events, reply.created) == ([], False)
+        _, told = decode_reply(encode_reply("r", reply))  # also by another process
+        for error in (reply.error, told.error):
+            assert isinstance(error, SignalDiscarded)
+            assert "'paid' with the id 'line 1'" in error.message
+            assert "no workflow 'fulfil' with its tags came in time" in error.message
+            assert (error.signal_id, error.signal, error.workflow) == ("line 1", "paid", "fulfil")
+    events, reply = park(folded(made(), Unreadable("gasoline.signal.frozen.v1", "new")), PARK, NOW + 1)
+    assert events == []
+    assert reply.error is not None
+    assert "nothing happens to it any more: event 2 of type gasoline.signal.frozen.v1: new." in reply.error.message
 
 
 def test_an_offer_ends_by_what_the_workflow_says() -> None:
@@ -134,6 +167,21 @@ def test_what_is_over_keeps_no_body() -> None:
     for end in (SignalUnparked(ONE), ParkedDiscarded("line 1")):
         parked = folded(made(), end)
         assert (parked.live, parked.signal.body) == (False, b"null")
+
+
+@pytest.mark.parametrize("end", [SignalUnparked(ONE), ParkedDiscarded("line 1")])
+def test_after_its_end_it_may_be_parked_anew(end: ParkedData) -> None:
+    """design §4: whoever had forgotten it begins again with event 1, and who has not reads that as well."""
+    over = folded(made(), SignalOffered(TWO), SignalReturned(TWO, "over"), end)
+    anew = replace(made(), body=b"{}", until_us=NOW + 3 * MINUTE)
+    for known in (over, over.ended):
+        again = fold_parked(known, event(1, anew, NOW + MINUTE))
+        assert again == Parked(ID, 1, anew, parked_us=NOW + MINUTE, updated_us=NOW + MINUTE)
+        for seq, data in ((1, SignalOffered(ONE)), (over.seq + 1, anew), (over.seq + 1, SignalUnparked(ONE))):
+            strange = fold_parked(known, event(seq, data))
+            assert strange.status == "unreadable"
+            assert strange.problem == f"event {seq}, {data.TYPE}, comes after its end"
+    assert fold_parked(folded(made()), event(1, anew)).status == "unreadable", "it is not over"
 
 
 def test_events_that_make_no_sense_set_it_aside_for_good() -> None:
@@ -302,3 +350,48 @@ def test_what_waits_is_not_forgotten_however_much_ends() -> None:
         view.apply(number, event(1, made(), NOW + number * MINUTE, str(number)))
         view.apply(number, event(2, ParkedDiscarded("x"), NOW + number * MINUTE, str(number)))
     assert [one.id for one in view.live()] == ["waits"]
+
+
+def test_one_that_is_parked_anew_is_remembered_from_its_last_end() -> None:
+    """Also by a view that remembers longer than the owner who had forgotten it."""
+    view = ParkedView()
+    facts: list[ParkedData] = [made(), ParkedDiscarded("x")]
+    for seq, data in enumerate(facts, 1):
+        view.apply(0, event(seq, data, NOW, "again"))
+    view.apply(0, event(1, made(), NOW + MINUTE, "again"))
+    assert [one.id for one in view.live()] == [one.id for one in view.waiting_for("fulfil", TAGS)] == ["again"]
+
+    def others(count: int, time_us: int) -> None:
+        for number in range(count):
+            for seq, data in enumerate(facts, 1):
+                view.apply(0, event(seq, data, time_us, f"{time_us} {number}"))
+
+    day = ENDED_REMEMBERED_US
+    others(ENDED_REMEMBERED, NOW + day)
+    assert [one.id for one in view.live()] == ["again"], "its first end does not count"
+    view.apply(0, event(2, SignalUnparked(ONE), NOW + day + MINUTE, "again"))
+    others(1, NOW + 2 * day)
+    assert (found := view.get("again")) is not None
+    assert found.status == "delivered"
+    others(ENDED_REMEMBERED, NOW + 3 * day)
+    assert view.get("again") is None
+
+
+def test_what_is_over_takes_a_third_of_a_kilobyte() -> None:
+    """design §10: what Python allocates, whatever was parked; a day of them is remembered, however many they are."""
+    view, sizes = ParkedView(), list[int]()
+    few, many = 5_000, 15_000
+    tracemalloc.start()
+    try:
+        for number in range(many):
+            its_id = parked_id("default", "fulfil", TAGS, f"line {number}")
+            signal = replace(made(), signal_id=f"line {number}", tags={"order": str(number)}, body=b'"%d"' % number)
+            for seq, data in enumerate((signal, SignalOffered(ONE), SignalUnparked(ONE)), 1):
+                line = encode_parked_event(event(seq, data, NOW + number, its_id), "default")
+                view.fold([Record("default.parked", 0, Offset(3 * number + seq), its_id, line, NOW)])
+            if number + 1 in (few, many):
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert (sizes[1] - sizes[0]) / (many - few) < ENDED_BYTES_MAX

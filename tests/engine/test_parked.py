@@ -21,6 +21,7 @@ from gasoline_es.errors import (
     InvalidTags,
     NoSpace,
     RecordTooLarge,
+    SignalDiscarded,
     WorkflowNotFound,
 )
 from gasoline_es.log.opening import open_log
@@ -452,7 +453,12 @@ async def test_a_repeat_with_the_senders_id_changes_nothing_whatever_became_of_i
     await process.advance(61)
     await until_told(process, "discarded")
     third = await process.gasoline.dispatch(one_note, None, tags=TAGS)
-    await process.gasoline.signal(Note(), one_note, tags=TAGS, id="line 2", park=60)
+    for gasoline in (process.gasoline, client.gasoline):
+        with pytest.raises(
+            SignalDiscarded, match=r"'note' with the id 'line 2' was parked before and is discarded"
+        ) as refused:
+            await soon(gasoline.signal(Note(), one_note, tags=TAGS, id="line 2", park=60, graceful_not_found=True))
+        assert (refused.value.signal_id, refused.value.workflow) == ("line 2", "one_note")
     await process.settle()
     assert await told(process, "line 2") == ["parked", "discarded"]
     assert (await third.get()).queued == {}
@@ -465,6 +471,33 @@ async def test_a_repeat_is_recognised_by_the_next_owner_and_after_a_restart(any_
     second = await any_world.worker(one_note)
     await second.gasoline.signal(Note(), one_note, tags=TAGS, id="line 1", park=HOUR_S)
     assert await told(second) == ["parked"]
+
+
+async def test_one_that_is_forgotten_is_parked_anew_and_got(any_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also read by a process that remembers it: its second life begins with event 1 again."""
+    monkeypatch.setattr("projections.parked.ENDED_REMEMBERED", 0)
+    monkeypatch.setattr("projections.parked.ENDED_REMEMBERED_US", 0)
+    process = await any_world.worker(one_note)
+    send = process.gasoline.signal
+    await send(Note(text="first"), one_note, tags=TAGS, id="line 1", park=60)
+    await process.advance(61)
+    await until_told(process, "discarded")
+    await send(Note(text="second"), one_note, tags=TAGS, id="line 1", park=60)
+    await process.kill()
+    monkeypatch.undo()
+    process = await any_world.worker(one_note)
+    handle = await process.gasoline.dispatch(one_note, None, tags=TAGS)
+    assert await soon(handle.output()) == "second"
+    await process.settle()
+    assert await process.gasoline.signal(Note(), one_note, tags=TAGS, id="line 1", park=60) == "line 1"
+    lines = [
+        record.value
+        for index in range(process.log.partition_count)
+        for record in process.log.read("default.parked", index)
+    ]
+    events = [decode_parked_event(line) for line in lines if line is not None]
+    assert [one.type for one in events if one.seq == 1] == ["signal.parked"] * 2
+    assert {one.type for one in events} >= {"signal.discarded", "signal.unparked"}
 
 
 async def test_the_same_id_for_other_tags_is_another_signal(world: World) -> None:
@@ -773,6 +806,11 @@ async def test_a_partition_whose_parked_signals_make_no_sense_goes_on(any_world:
     await process.gasoline.signal(Note(text="well"), one_note, tags=TAGS, park=HOUR_S)
     assert await soon((await process.gasoline.dispatch(one_note, None, tags=TAGS)).output()) == "well"
     await process.advance(2 * HOUR_S)
+    with pytest.raises(
+        GasolineError,
+        match=r"with the id 'odd' was parked before and nothing happens to it any more: event 2 of type .*v7",
+    ):
+        await process.gasoline.signal(Note(), one_note, tags=TAGS, park=HOUR_S, id="odd")
     assert await told(process, "odd") == ["parked", "gasoline.signal.frozen.v7"]
 
 
