@@ -108,21 +108,21 @@ class Signalling(Dispatching):
     ) -> str | None:
         """Send a signal to a workflow by id (``to=``), or to the oldest incomplete one of a name with these tags.
 
-            Returns the signal's id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
+        Returns the signal's id once it is queued, durably. With the caller's ``id`` a repeat changes nothing.
 
-            ``park`` (seconds, or a timedelta), with a name: where there is no such workflow yet, the signal is parked, durably on
-            return: the first one with these tags that is dispatched within that time gets it, once. If none is, the signal is
-            discarded, which is recorded. Signals that one client sends with ``park`` reach a workflow in the order in which they
-            were sent. A repeat with the caller's ``id`` changes nothing while it is parked, and later: ids are remembered for a
-            day, and of 10,000 parked signals at least. It returns the id if a workflow gets or got the signal, and raises if
-            nobody does.
+        ``park`` (seconds, or a timedelta), with a name: where there is no such workflow yet, the signal is parked, durably on
+        return: the first one with these tags that is dispatched within that time gets it, once. If none is, the signal is
+        discarded, which is recorded. Signals that one client sends with ``park`` reach a workflow in the order in which they
+        were sent. A repeat with the caller's ``id`` changes nothing while it is parked, and later: ids are remembered for a
+        day, and of 10,000 parked signals at least. It returns the id if a workflow gets or got the signal, and raises if
+        nobody does.
 
-            Raises: ValueError: both ways of addressing were used, or none; ``park`` is no time that can be waited, or goes with
-                ``to=``. WorkflowNotFound: none such; with ``graceful_not_found`` None is returned instead. SignalDiscarded: one
-        with this ``id`` was parked before, and no workflow came in time (a GasolineError: what is recorded of it makes no
-        sense); nothing is sent. NotSerializable, RecordTooLarge: nothing is sent. DefinitionError: it is no signal; or an
-        activity or operation of a workflow sends it without saying ``from_activity=True``, as the body's ``ctx.signal``
-        counts once.
+        Raises: ValueError: both ways of addressing were used, or none; ``park`` is no time that can be waited, or goes with
+            ``to=``. WorkflowNotFound: none such; with ``graceful_not_found`` None is returned instead. SignalDiscarded: one
+            with this ``id`` was parked before, and no workflow came in time (a GasolineError: what is recorded of it makes no
+            sense); nothing is sent. NotSerializable, RecordTooLarge: nothing is sent. DefinitionError: it is no signal; or an
+            activity or operation of a workflow sends it without saying ``from_activity=True``, as the body's ``ctx.signal``
+            counts once.
         """
         self._writable("signal")
         refuse_at_work("signal", "an `id=`", from_activity=from_activity)
