@@ -136,6 +136,8 @@ def run_program(url: str, dies_at: int, how: str = "exit") -> int:
     return done.returncode
 
 
+@pytest.mark.soak  # a process for every event; the tests below kill fewer of them
+@pytest.mark.timeout(600)
 async def test_batch_of_signals_survives_sigkill_behind_every_recorded_event(tmp_path: Path) -> None:
     """required.md B09 to the letter: five signals in one batch, no worker; a worker process, killed behind every event.
 

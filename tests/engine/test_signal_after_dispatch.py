@@ -108,7 +108,7 @@ async def pairs(gasoline: Gasoline, at_once: int) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("at_once", [1, 50])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.soak), 50])
 @pytest.mark.timeout(180)
 async def test_signal_right_after_its_dispatch_reaches_a_worker_in_another_process(
     tmp_path: Path, at_once: int
