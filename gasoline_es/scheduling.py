@@ -21,7 +21,7 @@ from gasoline_es.core.schedule_events import (
 )
 from gasoline_es.core.schedules import DUE_TAG, SCHEDULE_TAG, Schedule, ScheduleStatus, run_tags, schedule_id
 from gasoline_es.core.tags import Tags, canonical, check_tags
-from gasoline_es.core.timetable import Cron, check_cron, check_interval
+from gasoline_es.core.timetable import check_cron, check_interval
 from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, InvalidTags, ScheduleNotFound
@@ -255,8 +255,7 @@ class Scheduling(Outside):
 
 
 def _info(schedule: Schedule, index: int) -> ScheduleInfo:
-    given, timetable = schedule.set, schedule.set.timetable
-    cron = timetable if isinstance(timetable, Cron) else None
+    given = schedule.set
     return ScheduleInfo(
         id=schedule.id,
         name=given.name,
@@ -264,13 +263,13 @@ def _info(schedule: Schedule, index: int) -> ScheduleInfo:
         workflow=given.workflow,
         input=parse_json(given.input),
         tags=dict(given.tags),
-        when=str(timetable) if cron is None else cron.expression,
-        timezone=None if cron is None else cron.timezone,
+        when=given.timetable.when,
+        timezone=given.timetable.timezone,
         missed=given.missed,
         overlap=given.overlap,
         next=_moment(schedule.due_us),
         last=_moment(schedule.last_due_us),
-        last_run=schedule.runs[-1] if schedule.runs else None,
+        last_run=schedule.last_run,
         fired=schedule.fired,
         skipped=schedule.skipped,
         created=to_datetime(schedule.created_us),

@@ -67,7 +67,7 @@ def find(reading: Reading, signal_id: str) -> list[Standing]:
 
 def _all(reading: Reading) -> Iterator[Standing]:
     """Yield all that the log tells of, also those that ended so long ago that a repeat would be parked anew."""
-    topic = f"{reading.log.namespace}.parked"
+    topic = reading.topics.parked
     for partition in range(reading.log.partition_count):
         stands, given = dict[str, Parked](), dict[str, SignalParked]()
         for record in reading.records(topic, partition):

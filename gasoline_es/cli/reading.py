@@ -21,6 +21,7 @@ from gasoline_es.log.file.manifest import read_manifest
 from gasoline_es.log.names import check_namespace
 from gasoline_es.log.opening import directory_of, open_log
 from gasoline_es.log.port import Log, Record
+from gasoline_es.runtime.topics import Topics
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -31,7 +32,8 @@ class Reading:
     def __init__(self, log: Log, damages: list[str]) -> None:
         self.log: Final = log
         self.damages: Final = damages
-        self.events_topic: Final = f"{log.namespace}.events"
+        self.topics: Final = Topics(log.namespace)
+        self.events_topic: Final = self.topics.events
 
     def note(self, damage: str) -> None:
         """Take note of something that could not be read."""

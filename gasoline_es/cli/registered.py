@@ -78,7 +78,7 @@ def registered(reading: Reading, *, gone: bool = False) -> Registered:
 
 def _announced(reading: Reading) -> list[Announced]:
     """Return what stands in the registry, in order of the workers' starts: of each worker the last record counts."""
-    topic = f"{reading.log.namespace}.registry"
+    topic = reading.topics.registry
     latest: dict[str, tuple[int, bytes | None]] = {}
     for partition in range(reading.log.partition_count):
         for record in reading.records(topic, partition):

@@ -18,7 +18,6 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.schedule_events import ScheduleEvent, decode_schedule_event
 from gasoline_es.core.schedules import Schedule, ScheduleStatus, schedule_id
-from gasoline_es.core.timetable import Cron
 from projections.schedules import ScheduleView
 
 _STYLES: Final[dict[ScheduleStatus, str]] = {
@@ -70,23 +69,19 @@ def events_of(reading: Reading, name: str) -> list[tuple[ScheduleEvent, bytes]]:
     prefix = f"{found.schedule.id}/"
     return [
         (decode_schedule_event(record.value), record.value)
-        for record in reading.records(_topic(reading), found.partition)
+        for record in reading.records(reading.topics.schedules, found.partition)
         if record.key.startswith(prefix) and record.value is not None
     ]
 
 
 def _folded(reading: Reading, partition: int) -> ScheduleView:
     view = ScheduleView()
-    for record in reading.records(_topic(reading), partition):
+    for record in reading.records(reading.topics.schedules, partition):
         try:
             view.fold((record,))
         except ValueError as error:
             reading.note(f"topic {record.topic}, partition {partition}, offset {record.offset}: {error}")
     return view
-
-
-def _topic(reading: Reading) -> str:
-    return f"{reading.log.namespace}.schedules"
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -100,11 +95,11 @@ def members(found: Found, *, whole: bool = False) -> dict[str, Any]:
         "id": schedule.id,
         "status": schedule.status,
         "workflow": given.workflow,
-        "when": _when(schedule),
-        "timezone": given.timetable.timezone if isinstance(given.timetable, Cron) else None,
+        "when": given.timetable.when,
+        "timezone": given.timetable.timezone,
         "next": _time(schedule.due_us),
         "last": _time(schedule.last_due_us),
-        "last_run": schedule.runs[-1] if schedule.runs else None,
+        "last_run": schedule.last_run,
         "fired": schedule.fired,
         "skipped": schedule.skipped,
         "missed": given.missed,
@@ -147,7 +142,7 @@ def show(found: Sequence[Found], output: Output) -> None:
             Text(escape(schedule.set.name or schedule.id)),
             Text(schedule.status, _STYLES[schedule.status]),
             Text("" if schedule.due_us is None else f"{format_time(schedule.due_us)[:19]}Z"),
-            Text(escape(_told(schedule))),
+            Text(escape(str(schedule.set.timetable))),
             Text(escape(schedule.set.workflow)),
         )
     if found:
@@ -163,7 +158,7 @@ def show_one(found: Found, output: Output) -> None:
     facts.add("status", schedule.status, _STYLES[schedule.status])
     if schedule.problem is not None:
         facts.add("problem", escape(schedule.problem))
-    facts.add("when", escape(_told(schedule)))
+    facts.add("when", escape(str(schedule.set.timetable)))
     if schedule.due_us is not None:
         facts.add("next", render.moment(schedule.due_us))
     facts.add("workflow", escape(given.workflow))
@@ -173,8 +168,8 @@ def show_one(found: Found, output: Output) -> None:
     facts.add("missed", given.missed)
     facts.add("overlap", given.overlap)
     facts.add("started", render.count(schedule.fired, "workflow"))
-    if schedule.runs:
-        facts.add("last run", escape(schedule.runs[-1]))
+    if schedule.last_run is not None:
+        facts.add("last run", escape(schedule.last_run))
     if schedule.last_due_us is not None:
         facts.add("last due", render.moment(schedule.last_due_us))
     facts.add("passed", render.count(schedule.skipped, "time"))
@@ -210,15 +205,6 @@ def _said(data: se.ScheduleData) -> str:
             return f"removed by {data.by}"
         case se.ScheduleUnreadable():
             return f"unreadable: {data.type}: {data.reason}"
-
-
-def _when(schedule: Schedule) -> str:
-    timetable = schedule.set.timetable
-    return timetable.expression if isinstance(timetable, Cron) else str(timetable)
-
-
-def _told(schedule: Schedule) -> str:
-    return str(schedule.set.timetable)
 
 
 def _time(time_us: int | None) -> str | None:

@@ -103,7 +103,12 @@ def slot_of(workflow_id: str) -> int:
 
 def partition_of(workflow_id: str, partition_count: int) -> int:
     """Give the partition of a workflow, in [0, partition_count)."""
-    return slot_of(workflow_id) * partition_count // SLOTS
+    return partition_of_slot(slot_of(workflow_id), partition_count)
+
+
+def partition_of_slot(slot: int, partition_count: int) -> int:
+    """Give the partition of a routing slot, in [0, partition_count)."""
+    return slot * partition_count // SLOTS
 
 
 def unique_slot(workflow_name: str, canonical_tags: str) -> int:

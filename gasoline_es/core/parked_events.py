@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, ClassVar, Final
 
 import orjson
 from pydantic_core import to_json
 
-from gasoline_es.core.durations import format_time, parse_time, to_datetime
-from gasoline_es.core.standing import Unreadable, Written, read, read_data, write
+from gasoline_es.core.durations import format_time, parse_time
+from gasoline_es.core.standing import StandingEvent, Unreadable, read, write
 from gasoline_es.core.traceparent import readable
 
 
@@ -71,49 +70,20 @@ class ParkedDiscarded:
 ParkedData = SignalParked | SignalOffered | SignalReturned | SignalUnparked | ParkedDiscarded | Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedEvent:
+class ParkedEvent(StandingEvent[ParkedData]):
     """A fact with its envelope, in order of ``seq`` (from 1, gap-free per parked signal). ``name``: the signal's."""
 
-    parked_id: str
-    seq: int
-    time_us: int
-    name: str
-    partition: int
-    epoch: int
-    worker: str
-    data: ParkedData
+    __slots__ = ()
 
     @property
-    def subject(self) -> str:
+    def parked_id(self) -> str:
         """Whose it is."""
-        return self.parked_id
-
-    @property
-    def type(self) -> str:
-        """As ``signal.parked``."""
-        return self.data.type if isinstance(self.data, Unreadable) else self.data.TYPE
-
-    @property
-    def time(self) -> datetime:
-        """When it was decided, UTC."""
-        return to_datetime(self.time_us)
+        return self.subject
 
 
 def encode_parked_event(event: ParkedEvent, namespace: str) -> bytes:
     """Render the event as one line of JSON."""
-    written = Written(
-        event.parked_id,
-        event.seq,
-        event.time_us,
-        event.name,
-        event.partition,
-        event.epoch,
-        event.worker,
-        event.type,
-        _data(event.data),
-    )
-    return write(written, namespace, "signal")
+    return write(event, _data(event.data), namespace, "signal")
 
 
 def _data(data: ParkedData) -> dict[str, Any]:
@@ -146,17 +116,7 @@ def decode_parked_event(raw: bytes) -> ParkedEvent:
 
     Raises: ValueError: the text is no event of a parked signal at all (no id, no sequence number).
     """
-    found = read(raw, "signal")
-    return ParkedEvent(
-        found.subject,
-        found.seq,
-        found.time_us,
-        found.name,
-        found.partition,
-        found.epoch,
-        found.worker,
-        read_data(found, _READERS),
-    )
+    return read(raw, "signal", ParkedEvent, _READERS)
 
 
 def _read_parked(d: dict[str, Any]) -> SignalParked:

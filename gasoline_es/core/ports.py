@@ -14,7 +14,7 @@ from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.standing import StandingEvent, Stands
 from gasoline_es.core.state import Status, Summary
 
-E = TypeVar("E", bound=StandingEvent, contravariant=True)
+E = TypeVar("E", bound=StandingEvent[Any], contravariant=True)
 S = TypeVar("S", bound=Stands, covariant=True)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, get_args
 
 import orjson
 from pydantic_core import to_json
 
-from gasoline_es.core.durations import format_time, parse_time, to_datetime
-from gasoline_es.core.standing import Unreadable, Written, read, read_data, write
+from gasoline_es.core.durations import format_time, parse_time
+from gasoline_es.core.standing import StandingEvent, Unreadable, read, write
 from gasoline_es.core.timetable import Cron, Every, Timetable
 
 Missed = Literal["latest", "all", "skip"]
@@ -106,33 +105,15 @@ ScheduleData = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleEvent:
+class ScheduleEvent(StandingEvent[ScheduleData]):
     """A fact with its envelope: what ``schedule.history()`` gives, in order of ``seq`` (from 1, gap-free per schedule)."""
 
-    schedule_id: str
-    seq: int
-    time_us: int
-    name: str
-    partition: int
-    epoch: int
-    worker: str
-    data: ScheduleData
+    __slots__ = ()
 
     @property
-    def subject(self) -> str:
+    def schedule_id(self) -> str:
         """Whose it is."""
-        return self.schedule_id
-
-    @property
-    def type(self) -> str:
-        """As ``schedule.fired``."""
-        return self.data.type if isinstance(self.data, ScheduleUnreadable) else self.data.TYPE
-
-    @property
-    def time(self) -> datetime:
-        """When it was decided, UTC."""
-        return to_datetime(self.time_us)
+        return self.subject
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -140,18 +121,7 @@ class ScheduleEvent:
 
 def encode_schedule_event(event: ScheduleEvent, namespace: str) -> bytes:
     """Render the event as one line of JSON."""
-    written = Written(
-        event.schedule_id,
-        event.seq,
-        event.time_us,
-        event.name,
-        event.partition,
-        event.epoch,
-        event.worker,
-        event.type,
-        _data(event.data),
-    )
-    return write(written, namespace, "schedule")
+    return write(event, _data(event.data), namespace, "schedule")
 
 
 def _data(data: ScheduleData) -> dict[str, Any]:
@@ -212,17 +182,7 @@ def decode_schedule_event(raw: bytes) -> ScheduleEvent:
 
     Raises: ValueError: the text is no event of a schedule at all (no id, no sequence number).
     """
-    found = read(raw, "schedule")
-    return ScheduleEvent(
-        found.subject,
-        found.seq,
-        found.time_us,
-        found.name,
-        found.partition,
-        found.epoch,
-        found.worker,
-        read_data(found, _READERS),
-    )
+    return read(raw, "schedule", ScheduleEvent, _READERS)
 
 
 def _read_set(d: _Read) -> ScheduleSet:

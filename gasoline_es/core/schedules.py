@@ -15,6 +15,7 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import derived_uuid, derived_workflow_id, slot_of
 from gasoline_es.core.schedule_events import (
     ScheduleData,
+    ScheduleEvent,
     ScheduleFired,
     SchedulePaused,
     ScheduleRemoved,
@@ -71,6 +72,11 @@ class Schedule:
         return "finished" if self.next_us is None else "active"
 
     @property
+    def last_run(self) -> str | None:
+        """The workflow that it started last."""
+        return self.runs[-1] if self.runs else None
+
+    @property
     def due_us(self) -> int | None:
         """When something is to be decided; None: not before somebody asks for it."""
         return self.next_us if self.status == "active" else None
@@ -116,6 +122,11 @@ def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, da
             return replace(schedule, problem=f"event {seq} of type {data.type}: {data.reason}")
         case _:
             assert_never(data)
+
+
+def fold_schedule_event(before: Schedule | None, event: ScheduleEvent) -> Schedule:
+    """The same, of the event with its envelope."""
+    return fold_schedule(before, event.subject, event.seq, event.time_us, event.data)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

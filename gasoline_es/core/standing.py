@@ -13,27 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import orjson
 from pydantic_core import from_json
 
-from gasoline_es.core.durations import format_time, parse_time
-
-_D = TypeVar("_D")
+from gasoline_es.core.durations import format_time, parse_time, to_datetime
 
 
-class StandingEvent(Protocol):
-    """An event of such a stream, in order of ``seq`` (from 1, gap-free per subject)."""
+class Told(Protocol):
+    """What an event tells: a fact, by its type."""
 
-    @property
-    def subject(self) -> str: ...
+    TYPE: ClassVar[str]
 
-    @property
-    def seq(self) -> int: ...
 
-    @property
-    def time_us(self) -> int: ...
+D = TypeVar("D", bound=Told)
+Readers = Mapping[str, Callable[[dict[str, Any]], D]]
 
 
 class Stands(Protocol):
@@ -56,8 +52,8 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """An event as it is on the log. ``type`` and ``data`` are what its data were written as."""
+class StandingEvent(Generic[D]):
+    """A fact with its envelope, in order of ``seq`` (from 1, gap-free per subject). ``name``: of what stands there."""
 
     subject: str
     seq: int
@@ -66,12 +62,24 @@ class Written:
     partition: int
     epoch: int
     worker: str
-    type: str
-    data: dict[str, Any]
+    data: D
+
+    @property
+    def type(self) -> str:
+        """As ``schedule.fired``."""
+        return self.data.type if isinstance(self.data, Unreadable) else self.data.TYPE
+
+    @property
+    def time(self) -> datetime:
+        """When it was decided, UTC."""
+        return to_datetime(self.time_us)
 
 
-def write(event: Written, namespace: str, kind: str) -> bytes:
-    """Render the event as one line of JSON. ``kind``: of what stands there, before its name."""
+E = TypeVar("E", bound=StandingEvent[Any])
+
+
+def write(event: StandingEvent[Any], data: dict[str, Any], namespace: str, kind: str) -> bytes:
+    """Render the event, with its data as they are written, as one line of JSON. ``kind``: of what stands there."""
     return orjson.dumps(
         {
             "specversion": "1.0",
@@ -86,19 +94,22 @@ def write(event: Written, namespace: str, kind: str) -> bytes:
             "epoch": event.epoch,
             kind: event.name,
             "worker": event.worker,
-            "data": event.data,
+            "data": data,
         }
     )
 
 
-def read(raw: bytes, kind: str) -> Written:
-    """Read the envelope. Raises: ValueError: the text is no such event at all (no id, no sequence number)."""
+def read(raw: bytes, kind: str, made: Callable[..., E], readers: Readers[Any]) -> E:
+    """Read an event, by the reader of its type; what this code cannot understand comes back as :class:`Unreadable` data.
+
+    Raises: ValueError: the text is no such event at all (no id, no sequence number).
+    """
     cloud = cast(dict[str, Any], from_json(raw))
     try:
         subject, seq = cloud["subject"], cloud["seq"]
         if type(seq) is not int or not isinstance(subject, str):
             raise TypeError("seq is a number, subject a text")
-        return Written(
+        return made(
             subject,
             seq,
             parse_time(cloud["time"]),
@@ -106,23 +117,21 @@ def read(raw: bytes, kind: str) -> Written:
             cloud["partition"],
             cloud["epoch"],
             cloud["worker"],
-            cloud["type"],
-            cloud["data"],
+            _read_data(cloud["type"], cloud["data"], readers),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event of a {kind}: {error!r} in {raw[:200]!r}") from error
 
 
-def read_data(event: Written, readers: Mapping[str, Callable[[dict[str, Any]], _D]]) -> _D | Unreadable:
-    """Read what the event tells, by the reader of its type; what this code cannot understand is Unreadable."""
-    prefix, _, name = event.type.partition(".")
+def _read_data(cloud_type: str, data: dict[str, Any], readers: Readers[Any]) -> Any:
+    prefix, _, name = cloud_type.partition(".")
     name, _, version = name.rpartition(".v")
     reader = readers.get(name)
     if reader is None or prefix != "gasoline":
-        return Unreadable(event.type, "this version of gasoline_es does not know the type")
+        return Unreadable(cloud_type, "this version of gasoline_es does not know the type")
     if version != "1":
-        return Unreadable(event.type, "written by a newer version of gasoline_es")
+        return Unreadable(cloud_type, "written by a newer version of gasoline_es")
     try:
-        return reader(event.data)
+        return reader(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return Unreadable(event.type, f"its data does not read as that type: {error!r}")
+        return Unreadable(cloud_type, f"its data does not read as that type: {error!r}")

@@ -90,6 +90,11 @@ class Cron:
         except (OverflowError, ValueError):
             return  # beyond the years that a calendar has
 
+    @property
+    def when(self) -> str:
+        """Its times, without the time zone."""
+        return self.expression
+
     def __str__(self) -> str:
         return f"{self.expression} ({self.timezone})"
 
@@ -118,6 +123,16 @@ class Every:
         first = max((after_us - self.anchor_us) // self.interval_us + 1, 1)
         last = (before_us - 1 - self.anchor_us) // self.interval_us
         return max(last - first + 1, 0), False
+
+    @property
+    def timezone(self) -> None:
+        """An interval has no clock."""
+        return None
+
+    @property
+    def when(self) -> str:
+        """Its times."""
+        return str(self)
 
     def __str__(self) -> str:
         seconds = self.interval_us / MICROSECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gasoline_es.core.commands import ChangeSchedule, Reply, SetSchedule
 from gasoline_es.core.ports import StandingView
 from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent
-from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule, refused, set_schedule
+from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule_event, refused, set_schedule
 from gasoline_es.errors import RecordTooLarge
 from gasoline_es.runtime.standing import Standing
 
@@ -25,9 +25,7 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
     """See :class:`Standing`."""
 
     def __init__(self, partition: Partition, view: StandingView[ScheduleEvent, Schedule]) -> None:
-        super().__init__(
-            view, lambda before, event: fold_schedule(before, event.subject, event.seq, event.time_us, event.data)
-        )
+        super().__init__(view, fold_schedule_event)
         self._partition = partition
 
     def decide(self, command: SetSchedule | ChangeSchedule) -> Reply:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gasoline_es.core.ports import StandingView
 from gasoline_es.core.standing import StandingEvent, Stands
 
-E = TypeVar("E", bound=StandingEvent)
+E = TypeVar("E", bound=StandingEvent[Any])
 S = TypeVar("S", bound=Stands)
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from gasoline_es.core.ids import SLOTS
+from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.parked import Parked, parked_slot
 from gasoline_es.errors import LogError, NoOwner
 from gasoline_es.runtime.partition import Partition
@@ -118,7 +118,7 @@ class Unparking:
         """A workflow of this name has these tags, durably: whoever waits for it is to be looked after."""
         index = self._indexes.get(name)
         if index is None:
-            index = self._indexes[name] = parked_slot(name) * self._node.log.partition_count // SLOTS
+            index = self._indexes[name] = partition_of_slot(parked_slot(name), self._node.log.partition_count)
         partition = self._node.partitions.get(index)
         if partition is None:
             return

@@ -8,6 +8,7 @@ from typing import Final
 from gasoline_es.core.codec import decode
 from gasoline_es.core.events import Event
 from gasoline_es.log.port import Log
+from gasoline_es.runtime.topics import Topics
 
 AT_ONCE: Final = 1_000
 """So many records of a partition are read before something else gets a turn."""
@@ -18,7 +19,7 @@ class LogTail:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._topic: Final = f"{log.namespace}.events"
+        self._topic: Final = Topics(log.namespace).events
         self._read_to: Final = [0] * log.partition_count
 
     def poll(self) -> Iterator[list[Event]]:
