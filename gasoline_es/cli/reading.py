@@ -15,13 +15,13 @@ from gasoline_es.cli.failures import Failure, Misuse
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.codec import decode
 from gasoline_es.core.events import Event
+from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.manifest import read_manifest
 from gasoline_es.log.names import check_namespace
 from gasoline_es.log.opening import directory_of, open_log
 from gasoline_es.log.port import Log, Record
-from gasoline_es.runtime.topics import Topics
 
 DEFAULT_NAMESPACE: Final = "default"
 

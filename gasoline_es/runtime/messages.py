@@ -16,12 +16,12 @@ from weakref import WeakSet
 from gasoline_es.clock import Clock
 from gasoline_es.core.packets import Packet, decode_packet
 from gasoline_es.core.tags import matches
+from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Record, Section, Tail
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.partition import message_record
-from gasoline_es.runtime.topics import Topics
 
 _log = logging.getLogger(__name__)
 

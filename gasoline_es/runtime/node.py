@@ -20,6 +20,7 @@ from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, Workfl
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import OnTagged, ParkedView, ScheduleView, Views
 from gasoline_es.core.state import Summary
+from gasoline_es.core.topics import Topics
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
 from gasoline_es.operating import Operations
@@ -32,7 +33,6 @@ from gasoline_es.runtime.messages import Messages
 from gasoline_es.runtime.partition import Partition, require_fit
 from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.timers import Timers
-from gasoline_es.runtime.topics import Topics
 from gasoline_es.runtime.unparking import Unparking
 
 if TYPE_CHECKING:

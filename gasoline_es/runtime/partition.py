@@ -49,6 +49,7 @@ from gasoline_es.core.parked_events import ParkedData, ParkedEvent, encode_parke
 from gasoline_es.core.ports import Views
 from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.topics import Topics
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
 from gasoline_es.log.port import (
     RECORD_BYTES_MAX,
@@ -67,7 +68,6 @@ from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.parked import ParkedSignals
 from gasoline_es.runtime.schedules import Schedules
 from gasoline_es.runtime.starting_over import start_over
-from gasoline_es.runtime.topics import Topics
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.activities import Attempt

@@ -17,11 +17,11 @@ from gasoline_es.core.durations import deadline_us, duration_us, to_datetime
 from gasoline_es.core.events import Event
 from gasoline_es.core.packets import decode_packet
 from gasoline_es.core.tags import Tags, check_tags, matches
+from gasoline_es.core.topics import Topics
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import Gasoline
 from gasoline_es.handles import WorkflowHandle, WorkflowInfo
 from gasoline_es.messages import Message, Received, check_message_kind
-from gasoline_es.runtime.topics import Topics
 from gasoline_es.runtime.worker import EVICT_AFTER_S
 from gasoline_es.signals import Signal
 from gasoline_es.subscribing import received

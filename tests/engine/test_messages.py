@@ -21,6 +21,7 @@ from gasoline_es import (
 )
 from gasoline_es.core import events as ev
 from gasoline_es.core.packets import Packet, decode_packet, encode_packet
+from gasoline_es.core.topics import Topics
 from gasoline_es.errors import (
     DefinitionError,
     GasolineError,
@@ -34,7 +35,6 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.port import NewRecord, Section
 from gasoline_es.runtime.messages import WAITING_MAX
-from gasoline_es.runtime.topics import Topics
 from tests.engine.harness import Fate, Process, World, kills, soon, types
 
 

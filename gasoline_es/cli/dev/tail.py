@@ -7,8 +7,8 @@ from typing import Final
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.events import Event
+from gasoline_es.core.topics import Topics
 from gasoline_es.log.port import Log
-from gasoline_es.runtime.topics import Topics
 
 AT_ONCE: Final = 1_000
 """So many records of a partition are read before something else gets a turn."""
