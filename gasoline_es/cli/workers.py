@@ -79,6 +79,9 @@ def run(
 ) -> None:
     """Run the workflows of a module until SIGTERM or Ctrl-C; a second one gives running activities up at once.
 
+    While a body or an `async def` activity holds the event loop up, a second one ends the process as a crash would, and so
+    does the end of --stop-limit.
+
     The log is made if it is not there. Any number of workers share it; each is to have all workflows of the namespace.
     What happens is logged on standard error.
 
@@ -88,7 +91,8 @@ def run(
       gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
       gasoline --log file:./data worker shop.orders --metrics-port 9464
 
-    Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly.
+    Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
+    of the signal (143, 130): it was ended because it was held up.
     """
     from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.working import work
@@ -122,7 +126,8 @@ def list_(context: typer.Context, json: Json = None) -> None:
       gasoline --log file:./data worker list
 
     \b
-    JSON keys: worker, host, pid, version, weight (below 1: it is under pressure and takes less), partitions.
+    JSON keys: worker, host, pid, version, weight (below 1: it is under pressure and takes less), partitions,
+    held_up_since, held_up_by (what its event loop stands still for; null: it moves).
     """
     from gasoline_es.cli.working import show_workers
 

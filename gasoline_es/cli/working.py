@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gasoline_es.cli.acting import deciding
@@ -13,6 +13,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import reading
 from gasoline_es.cli.settings import Settings
+from gasoline_es.core.durations import format_time
 from gasoline_es.definitions import Workflow
 from gasoline_es.log_records import WorkflowLogFilter
 from gasoline_es.runtime.sharing import Peer
@@ -98,6 +99,8 @@ def show_workers(settings: Settings, as_json: bool | None) -> None:
                     "version": peer.version,
                     "weight": peer.weight,
                     "partitions": owned[member.incarnation],
+                    "held_up_since": None if peer.held_up is None else format_time(peer.held_up.since_us),
+                    "held_up_by": None if peer.held_up is None else peer.held_up.by,
                 }
             )
     elif not found:
@@ -109,8 +112,9 @@ def show_workers(settings: Settings, as_json: bool | None) -> None:
         )
 
 
-def _show(output: Output, rows: Iterable[tuple[str, str, int, Peer, int]]) -> None:
+def _show(output: Output, rows: Sequence[tuple[str, str, int, Peer, int]]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for name in ("worker", "host", "pid", "version", "weight", "partitions"):
@@ -118,3 +122,8 @@ def _show(output: Output, rows: Iterable[tuple[str, str, int, Peer, int]]) -> No
     for worker, host, pid, peer, partitions in rows:
         table.add_row(worker, host, str(pid), str(peer.version), f"{peer.weight:g}", str(partitions))
     output.console.print(table)
+    for worker, _, _, peer, _ in rows:
+        if peer.held_up is not None:
+            since, by = format_time(peer.held_up.since_us)[:19], escape(peer.held_up.by)
+            told = f"{worker} stands still since {since}Z, held up by {by}: nothing goes on in its partitions"
+            output.console.print(Text(told, "bold red"))

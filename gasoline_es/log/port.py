@@ -240,6 +240,7 @@ class Log(ABC):
         """Tell the other processes on this namespace about this one, for as long as it lives; None: nothing any more.
 
         A JSON object of at most 256 bytes, in place of what was told before. Nothing durable: it is gone with the process.
+        May be called from any thread: a process whose event loop stands still has something to tell.
         Raises: ValueError: it is longer. LogError.
         """
 

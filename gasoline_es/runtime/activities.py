@@ -172,8 +172,8 @@ class ActivityRunner:
 
     @property
     def under_way(self) -> list[Attempt]:
-        """The attempts that run right now."""
-        return [attempt for attempt in self._attempts.values() if attempt.running]
+        """The attempts that run right now. May be read from any thread."""
+        return [attempt for attempt in list(self._attempts.values()) if attempt.running]
 
     @property
     def running(self) -> int:

@@ -52,6 +52,8 @@ class Driver:
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
         self.sends = Sends(node, self._asked, node.broke)
+        self.at: Live | None = None
+        """Whose body runs at this moment; for the thread that watches the event loop."""
         self.stopping = False
         self.leaving: dict[int, float] = {}
         """The partitions that are being given up, since when: no body goes on there, what runs is waited for."""
@@ -99,6 +101,7 @@ class Driver:
         if live.idle:
             self._idle.pop(live, None)
             live.idle = False
+        self.at = live
         try:
             if run is None:
                 run = self._start(partition, live, now_us)
@@ -111,6 +114,8 @@ class Driver:
             _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
             return
+        finally:
+            self.at = None
         if end is not None:
             self._end(partition, live, end, seq)
         else:

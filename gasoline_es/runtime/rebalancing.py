@@ -16,7 +16,7 @@ from gasoline_es.errors import LogError, NoSpace
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
-from gasoline_es.runtime.sharing import Peer, Pressure, peers_of, shares
+from gasoline_es.runtime.sharing import HeldUp, Peer, Pressure, peers_of, shares
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Rebalancing:
 
     def __init__(self, node: Node, driver: Driver, version: int, leave_limit_s: float) -> None:
         self.pressure = Pressure()
+        self._held_up: HeldUp | None = None
         self._node = node
         self._driver = driver
         self._version = version
@@ -64,9 +65,15 @@ class Rebalancing:
         """Whether another worker is there to take what this one gives up."""
         return any(peer.incarnation != self._me.incarnation for peer in peers_of(self._node.log.members()))
 
+    def held_up(self, told: HeldUp | None) -> None:
+        """Tell the others what holds the event loop up; None: it goes on. From another thread than the loop's."""
+        self._held_up = told
+        with contextlib.suppress(LogError):  # of a log that failed or was closed: then others take over anyway
+            self.announce()
+
     @property
     def _me(self) -> Peer:
-        return Peer(self._node.log.incarnation, self._version, self.pressure.weight)
+        return Peer(self._node.log.incarnation, self._version, self.pressure.weight, self._held_up)
 
     async def go_on(self) -> None:
         """Look again and again, for as long as the worker runs."""

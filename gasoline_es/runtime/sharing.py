@@ -7,6 +7,7 @@ what is free. All here is pure: ``runtime.rebalancing`` looks and acts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -23,6 +24,34 @@ TAKE_BACK_AFTER_S: Final = 60.0
 """For how long it has to be in time before the worker takes more again."""
 
 
+BY_BYTES_MAX: Final = 120
+"""What holds a worker up is told in so many bytes of JSON at most: a log takes little about a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A worker's event loop stands still. ``since_us``: wall-clock time. ``by``: what holds it up and where, for people."""
+
+    since_us: int
+    by: str
+
+    def json(self) -> dict[str, Any]:
+        """Render it; of what is too long the end is kept, where the place is."""
+        by = self.by
+        while len(json.dumps(by)) > BY_BYTES_MAX:
+            by = f"…{by[2:]}"
+        return {"since": self.since_us, "by": by}
+
+    @classmethod
+    def of(cls, told: Any) -> Self | None:
+        """Read what :meth:`json` rendered; None: it is nothing of the kind."""
+        try:
+            since_us, by = told["since"], told["by"]
+        except (TypeError, KeyError):
+            return None
+        return cls(since_us, by) if type(since_us) is int and type(by) is str else None
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A worker that takes part in the sharing."""
@@ -30,10 +59,14 @@ class Peer:
     incarnation: str
     version: int
     weight: float
+    held_up: HeldUp | None = None
 
     def about(self) -> dict[str, Any]:
-        """What it tells the others about itself."""
-        return {"worker": {"version": self.version, "weight": self.weight}}
+        """What it tells the others about itself: no more than the log's :meth:`~Log.announce` takes."""
+        told: dict[str, Any] = {"version": self.version, "weight": self.weight}
+        if self.held_up is not None:
+            told["held_up"] = self.held_up.json()
+        return {"worker": told}
 
     @classmethod
     def of(cls, member: Member) -> Self | None:
@@ -45,7 +78,7 @@ class Peer:
             return None
         if type(version) is not int or not WEIGHT_LEAST <= weight <= 1.0:
             return None
-        return cls(member.incarnation, version, weight)
+        return cls(member.incarnation, version, weight, HeldUp.of(told.get("held_up")))
 
 
 def peers_of(members: Sequence[Member]) -> list[Peer]:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
 from gasoline_es.definitions import Workflow
@@ -16,6 +16,7 @@ from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.loop_watch import LoopWatch, end_at_once
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.rebalancing import Rebalancing
 
@@ -64,6 +65,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._version = version
         self._rebalancing: Rebalancing | None = None
+        self._watch: LoopWatch | None = None
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
         self.started: Final = asyncio.Event()
@@ -115,6 +117,9 @@ class Worker:
         """Start what is done now and then for as long as the worker runs. A simulation does it at times of its own."""
         spawn = self._node.spawn
         assert self._rebalancing is not None
+        assert self._driver is not None
+        self._watch = LoopWatch(self._driver, self._rebalancing.held_up)
+        self._watch.start()
         return [
             spawn(self._rebalancing.go_on(), "gasoline-share"),
             spawn(self._rebalancing.watch_pressure(), "gasoline-pressure"),
@@ -195,6 +200,9 @@ class Worker:
 
     def _let_go(self, driver: Driver) -> None:
         """Close every body and let go of what the driver holds; nothing is waited for."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         self._driver = None
         driver.stopping = True
         for partition in self._node.partitions.values():
@@ -208,19 +216,26 @@ class Worker:
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then stop cleanly; a second one gives running activities up at once.
 
+        Where the event loop is held up, so that not even stopping can begin, a second one ends the process as a crash would,
+        and so does the passing of the limit for running activities after the first. To be called in the main thread.
+
         Raises: LogFailed: the log failed; everything acknowledged is safe, the process must start anew.
         """
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
+        asked: list[int] = []
 
-        def asked() -> None:
-            if stop.is_set():
-                self._hurry.set()
-            stop.set()
+        def ask(number: int, frame: FrameType | None) -> None:
+            # Runs between two bytecodes of whatever the main thread is at, so also of what holds the loop up.
+            asked.append(number)
+            watch, again = self._watch, len(asked) > 1
+            if watch is not None and not again:
+                watch.end_after(self._stop_limit_s, 128 + number)
+            if watch is not None and again and watch.held_up:
+                end_at_once(128 + number)
+            loop.call_soon_threadsafe(self._hurry.set if again else stop.set)
 
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, asked)
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             async with self:
                 waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._node.failed.wait())]
@@ -228,8 +243,8 @@ class Worker:
                 for task in waiting:
                     task.cancel()
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._node.check()
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gasoline_es import Gasoline, WorkflowContext, workflow
+from gasoline_es.core.durations import parse_time
+from gasoline_es.runtime.sharing import HeldUp, Peer
 from tests.cli.terminal import environment, invoke, plain, run, run_on_terminal
 from tests.engine.harness import soon
 from tests.engine.workflows import Note, echo, notes
@@ -59,6 +61,28 @@ async def test_worker_of_a_module_runs_until_sigterm_and_is_listed_meanwhile(tmp
             process.kill()
             await process.wait()
     assert "no worker runs" in run_on_terminal("--log", url, "worker", "list").stdout
+
+
+async def test_worker_that_stands_still_is_shown_with_what_holds_it_up(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as gasoline:
+        since_us = parse_time("2026-11-29T09:00:00.5Z")
+        log = gasoline._node.log  # pyright: ignore[reportPrivateUsage]
+        log.announce(
+            Peer(
+                log.incarnation, 1, 1.0, HeldUp(since_us, "the body of workflow \x1b[31mgreedy at a.py:7 in b")
+            ).about()
+        )
+        (listed,) = run("--log", url, "worker", "list").objects
+        assert listed["held_up_since"] == "2026-11-29T09:00:00.500000Z"
+        assert listed["held_up_by"].endswith("greedy at a.py:7 in b")
+        shown = plain(run_on_terminal("--log", url, "worker", "list", columns=200).stdout)
+        assert f"{log.incarnation} stands still since 2026-11-29T09:00:00Z, held up by the body of workflow" in shown
+        assert "at a.py:7 in b" in shown
+        log.announce(Peer(log.incarnation, 1, 1.0).about())
+        (listed,) = run("--log", url, "worker", "list").objects
+        assert (listed["held_up_since"], listed["held_up_by"]) == (None, None)
+        assert "stands still" not in run_on_terminal("--log", url, "worker", "list", columns=200).stdout
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, ac
 from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log.file import log
 from gasoline_es.log.port import Epoch, NewRecord, Outcome, Section
+from gasoline_es.runtime.loop_watch import LoopWatch
 from tests.engine import workflows as w
 
 
@@ -262,6 +264,37 @@ async def suicidal(url: str, killer: str) -> None:
             await gasoline.handle(killer, killing_flow).output()
 
 
+@activity
+async def hold_up(ctx: ActivityContext, _: None) -> None:
+    print("held up", flush=True)
+    threading.Event().wait()
+
+
+@workflow
+async def greedy_activity(ctx: WorkflowContext, _: None) -> None:
+    await ctx.activity(hold_up, None)
+
+
+@workflow
+async def greedy_body(ctx: WorkflowContext, _: None) -> None:
+    print("held up", flush=True)
+    threading.Event().wait()
+
+
+async def held_up(url: str, which: str, stop_limit: str) -> None:
+    """Dispatch a workflow that others can run, print its id, then be a worker that stands still."""
+    defaults = LoopWatch.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["after_s"] = 0.3
+    async with Gasoline.open(url) as gasoline:
+        worker = gasoline.worker([greedy_body, greedy_activity], stop_limit=float(stop_limit))
+        working = asyncio.ensure_future(worker.run())
+        await worker.started.wait()
+        print((await gasoline.dispatch(w.echo, "waits")).id, flush=True)
+        await gasoline.dispatch({"greedy_body": greedy_body, "greedy_activity": greedy_activity}[which], None)
+        await working
+
+
 if __name__ == "__main__":
     programs = {
         "count-to-three": count_to_three,
@@ -273,5 +306,6 @@ if __name__ == "__main__":
         "carry": carry,
         "join-twenty": join_twenty,
         "suicidal": suicidal,
+        "held-up": held_up,
     }
     asyncio.run(programs[sys.argv[1]](*sys.argv[2:]))
