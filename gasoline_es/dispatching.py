@@ -52,8 +52,8 @@ class _UnderWay:
 class Dispatching(Asking):
     """Starts workflows. Calls are decided in the order they are made, also under gather."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, operator: str = "") -> None:
+        super().__init__(node, operator)
         self._undecided: dict[_UnderWay, None] = {}
         """Dispatches under way, in the order of the calls: a signal by tags finds what was dispatched just before it."""
 

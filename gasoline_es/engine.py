@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
+from gasoline_es.core.ids import check_operator
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 class Gasoline(Client):
     """A log opened for one namespace: ``async with Gasoline.open("file:./data") as gasoline``."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-
     @staticmethod
     def open(
         url: str,
@@ -40,19 +38,23 @@ class Gasoline(Client):
         readonly: bool = False,
         clock: Clock | None = None,
         tracing: bool | TracerProvider = False,
+        operator: str = "",
     ) -> AbstractAsyncContextManager[Gasoline]:
         """Open a log: ``file:<directory>``, ``memory:`` (private) or ``memory:<name>`` (shared in this process).
 
         ``partitions``: fixed when the log is made (16 by default). ``readonly``: only ask, leave no trace. ``tracing``: make
         OpenTelemetry spans of what is done here, with this tracer provider; True is the global one. It needs the extra
-        ``gasoline_es[otel]``.
+        ``gasoline_es[otel]``. ``operator``: who decides here, and why if you like, up to 200 characters; it stands in the
+        events of what an operator does, before this process's incarnation.
 
-        Raises: ExtraMissing: that extra is not installed. TypeError: ``tracing`` is something else.
+        Raises: ExtraMissing: that extra is not installed. TypeError: ``tracing`` is something else. ValueError: ``operator`` is
+            too long, or has control characters.
 
         Raises on entering: LogCorrupt: the log is damaged and takes no writes (``readonly=True`` still opens it).
             LogError: it cannot be opened, or has another number of partitions.
         """
-        return _Opening(url, namespace, partitions, readonly, clock or SystemClock(), _tracing(tracing, namespace))
+        traced, who = _tracing(tracing, namespace), check_operator(operator)
+        return _Opening(url, namespace, partitions, readonly, clock or SystemClock(), traced, who)
 
     @staticmethod
     def open_sync(
@@ -63,6 +65,7 @@ class Gasoline(Client):
         readonly: bool = False,
         clock: Clock | None = None,
         tracing: bool | TracerProvider = False,
+        operator: str = "",
     ) -> SyncGasoline:
         """Open a log for code that is not async: the same verbs, blocking, on an event-loop thread of its own.
 
@@ -71,7 +74,13 @@ class Gasoline(Client):
         of a running event loop.
         """
         opening = Gasoline.open(
-            url, namespace=namespace, partitions=partitions, readonly=readonly, clock=clock, tracing=tracing
+            url,
+            namespace=namespace,
+            partitions=partitions,
+            readonly=readonly,
+            clock=clock,
+            tracing=tracing,
+            operator=operator,
         )
         return SyncGasoline(LoopThread(url, opening))
 
@@ -182,6 +191,7 @@ class _Opening:
         readonly: bool,
         clock: Clock,
         tracing: Tracing | None,
+        operator: str,
     ) -> None:
         self._url = url
         self._namespace = namespace
@@ -189,6 +199,7 @@ class _Opening:
         self._readonly = readonly
         self._clock = clock
         self._tracing = tracing
+        self._operator = operator
         self._node: Node | None = None
 
     if not TYPE_CHECKING:
@@ -207,7 +218,7 @@ class _Opening:
         self._node = node_on(log, self._clock)
         self._node.tracing = self._tracing
         self._node.start()
-        return Gasoline(self._node)
+        return Gasoline(self._node, self._operator)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,14 +18,16 @@ from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
 class Outside:
     """A log opened for one namespace, before its verbs."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, operator: str = "") -> None:
         self._node = node
+        self._operator = operator
         self._calls = Calls(node)
         self._loop = asyncio.get_running_loop()
 
     @property
     def _by(self) -> str:
-        return f"client {self._node.log.incarnation}"
+        client = f"client {self._node.log.incarnation}"
+        return f"{self._operator} ({client})" if self._operator else client
 
     async def _decide(self, command: Asked) -> Reply:
         return raised(await self._calls.decide(command))

@@ -51,8 +51,8 @@ class Sent:
 class Signalling(Dispatching):
     """Sends signals, after whatever the same client has dispatched before."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, operator: str = "") -> None:
+        super().__init__(node, operator)
         self._parking_now: dict[str, Park] = {}
         """Signals that are being parked: those sent after them stay behind them."""
 

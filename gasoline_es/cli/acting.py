@@ -37,7 +37,8 @@ def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) 
 
 def deciding(settings: Settings, *, tracing: bool = False) -> AbstractAsyncContextManager[Gasoline]:
     """Open the log that the settings name to decide something. One that is not there is made: read it first."""
-    return Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE, tracing=tracing)
+    namespace = settings.namespace or DEFAULT_NAMESPACE
+    return Gasoline.open(settings.url, namespace=namespace, tracing=tracing, operator=settings.decided_by)
 
 
 async def _done(settings: Settings, workflow_id: str, deed: Deed) -> WorkflowInfo:

@@ -111,6 +111,20 @@ def options(
             show_default=False,
         ),
     ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option(
+            "--operator",
+            metavar="WHO",
+            envvar="GASOLINE_OPERATOR",
+            help="Who does it, for the history: this user and host unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", metavar="WHY", help="Why it is done, for the history.", show_default=False),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -127,6 +141,7 @@ def options(
       export GASOLINE_LOG=file:./data
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
       gasoline workflow rerun ID --from 3 --dry-run
+      gasoline --reason "INC-81: paid twice" workflow silence ID
       gasoline workflow revive --error "the bank is closed"
       gasoline signal list --older-than 1d
       gasoline schedule list
@@ -137,4 +152,4 @@ def options(
 
     Exit status: 0 fine; 1 not found, refused, or damaged; 2 used wrongly.
     """
-    context.obj = Settings(log, namespace)
+    context.obj = Settings(log, namespace, operator, reason)

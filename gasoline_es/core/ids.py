@@ -19,6 +19,7 @@ SLOTS = 4096
 
 _WORKFLOW_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAME = re.compile(r"[a-z0-9_]{1,100}")
+OPERATOR_CHARACTERS_MAX = 200
 _CALLER_ID_CHARACTERS_MAX = 300
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -149,6 +150,18 @@ def check_caller_id(kind: str, text: str) -> str:
         if character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff":
             raise ValueError(f"{kind} {_shown(text)} is not allowed: it contains the control character {character!r}")
     return text
+
+
+def check_operator(text: str) -> str:
+    """Return what is told of who decides: at most 200 characters without control characters; may be empty.
+
+    Raises: ValueError otherwise, also for a lone surrogate.
+    """
+    if isinstance(text, str) and len(text) > OPERATOR_CHARACTERS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
+        raise ValueError(
+            f"operator {_shown(text)} is not allowed: it has {len(text)} characters, and {OPERATOR_CHARACTERS_MAX} are the most"
+        )
+    return text if text == "" else check_caller_id("operator", text)
 
 
 def _uuid_text(bits: int) -> str:

@@ -55,6 +55,7 @@ class Driver:
         self.at: Live | None = None
         """Whose body runs at this moment; for the thread that watches the event loop."""
         self.stopping = False
+        self.closed = False
         self.leaving: dict[int, float] = {}
         """The partitions that are being given up, since when: no body goes on there, what runs is waited for."""
         self.fewer: Callable[[], None] = lambda: None
@@ -519,6 +520,7 @@ class Driver:
 
     def close(self) -> None:
         """Stop the timers and let the threads end."""
+        self.closed = True
         self.suspects.close()
         self.timers.close()
         self.sends.close()

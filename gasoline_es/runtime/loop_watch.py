@@ -81,7 +81,8 @@ class LoopWatch:
 
     def _tick(self) -> None:
         self._moved = time.monotonic()
-        self._next_tick = self._loop.call_later(self._pause_s, self._tick)
+        if not self._driver.closed:
+            self._next_tick = self._loop.call_later(self._pause_s, self._tick)
 
     @property
     def held_up(self) -> bool:
@@ -93,13 +94,15 @@ class LoopWatch:
         self._end_at, self._end_status = time.monotonic() + limit_s, status
 
     def _watch(self) -> None:
-        while not self._still.wait(self._pause_s):
+        # A worker that nobody stopped, as its process or its loop was about to end, leaves this thread behind.
+        while not (self._still.wait(self._pause_s) or self._driver.closed or self._loop.is_closed()):
             self.look()
 
     def look(self) -> None:
         """Say what there is to say by now; what the watching thread does again and again."""
         now = time.monotonic()
-        runs = self._runs() if now - self._moved > 2 * self._pause_s else None
+        stands = now - self._moved > 2 * self._pause_s and self._loop.is_running()
+        runs = self._runs() if stands else None
         if runs is None or runs.what is not self._suspect:
             # The loop moves; or it has much to do at a time, as when thousands of bodies come back at once, which is no
             # fault of the one that runs at this moment.

@@ -43,7 +43,7 @@ class Done:
 
 def invoke(*args: str, columns: int = 120, **environment: str) -> Done:
     """Run a command in this process, with pipes for streams."""
-    env = {"GASOLINE_LOG": None, "COLUMNS": str(columns), **environment}
+    env = {"GASOLINE_LOG": None, "GASOLINE_OPERATOR": None, "COLUMNS": str(columns), **environment}
     result = CliRunner().invoke(app, list(args), env=env, prog_name="gasoline")
     stdout, stderr = result.stdout_bytes.decode(), result.stderr_bytes.decode()
     assert "Traceback (most" not in stderr, stderr
@@ -52,7 +52,7 @@ def invoke(*args: str, columns: int = 120, **environment: str) -> Done:
 
 
 def environment(**more: str) -> dict[str, str]:
-    drop = {"GASOLINE_LOG", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
+    drop = {"GASOLINE_LOG", "GASOLINE_OPERATOR", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
     return {**{k: v for k, v in os.environ.items() if k not in drop}, "TERM": "xterm-256color", **more}
 
 

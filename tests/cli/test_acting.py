@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gasoline_es import ActivityContext, Gasoline, Workflow, WorkflowContext, activity, workflow
+from gasoline_es.cli.settings import whoever
 from gasoline_es.errors import Cancelled, WorkflowCancelled, WorkflowFailed
 from tests.cli.terminal import invoke, run, settled
 from tests.engine.subprocesses import line, worker_process
@@ -224,7 +225,45 @@ def test_text_is_one_line_with_the_status(shop: Shop) -> None:
 
 
 def told(text: str, **names: str) -> str:
-    return re.sub(r"by client \S+", "by client <c>", settled(text, **names)) + "\n"
+    return re.sub(r"by \S+ \(client \S+\)", "by <who>", settled(text, **names)) + "\n"
+
+
+def deciders(shop: Shop, workflow_id: str) -> list[str]:
+    events = run("--log", shop.url, "workflow", "history", workflow_id).objects
+    return [re.sub(r"\(client \S+\)$", "(client)", event["data"]["by"]) for event in events if "by" in event["data"]]
+
+
+def test_history_says_who_decided_and_why(shop: Shop) -> None:
+    """Whoever runs the process, unless told otherwise; the process itself can be found in the log."""
+    shop.act("wake", shop.wrong)
+    shop.work(shop.wrong)
+    for options, environment in (
+        (("--operator", "ana@example.org"), "somebody else"),
+        (("--reason", "INC-81: paid twice, läuft"), "ana@example.org"),
+        (("--operator", "", "--reason", "no name"), "somebody else"),
+    ):
+        done = invoke("--log", shop.url, *options, "workflow", "wake", shop.wrong, GASOLINE_OPERATOR=environment)
+        assert (done.status, done.stderr) == (0, "")
+        shop.work(shop.wrong)
+    invoke("--log", shop.url, "--reason", "never paid", "workflow", "silence", shop.wrong)
+    me = whoever()
+    assert "@" in me
+    assert deciders(shop, shop.wrong) == [
+        f"{me} (client)",
+        "ana@example.org (client)",
+        "ana@example.org: INC-81: paid twice, läuft (client)",
+        ": no name (client)",
+        f"{me}: never paid (client)",
+    ]
+
+
+@pytest.mark.parametrize("options", [("--operator", "x" * 201), ("--reason", "a\x1b[31mb"), ("--operator", "a\nb")])
+def test_what_no_event_can_hold_is_refused(shop: Shop, options: tuple[str, str]) -> None:
+    done = invoke("--log", shop.url, *options, "workflow", "wake", shop.wrong)
+    assert done.status == 2
+    assert "--operator and --reason are recorded" in done.stderr
+    assert "is not allowed" in done.stderr
+    assert deciders(shop, shop.wrong) == []
 
 
 def test_history_shows_where_the_cancel_came_and_what_cleaned_up(shop: Shop) -> None:
@@ -261,7 +300,7 @@ wait_and_refund <waiting>  cancelled
 ├── {1} sleep  cancelled <time>
 │   ├── started  <time>
 │   ├── suspended  <time>, waits until <time>
-│   └── cancel requested  <time> by client <c>
+│   └── cancel requested  <time> by <who>
 ├── {2} activity refund  <time>, took <s>
 │   ├── input:  4
 │   └── output:  null
@@ -274,7 +313,7 @@ wait_and_refund <waiting>  silenced
 ├── {1} sleep  until <time>
 │   ├── started  <time>
 │   └── suspended  <time>, waits until <time>
-└── silenced  <time> by client <c>
+└── silenced  <time> by <who>
 """
 RECOVERED = """\
 fulfil <dead>  complete
@@ -283,7 +322,7 @@ fulfil <dead>  complete
 ├── {1} activity charge  <time>, took <s>
 │   ├── attempt 1 failed  ConnectionError: the bank is closed
 │   │   └── <time>, after <s>; no more
-│   ├── recovered  <time> by client <c>
+│   ├── recovered  <time> by <who>
 │   ├── input:  2
 │   └── output:  "charged 2"
 ├── failed  ActivityMaxFailuresReached: activity 'charge' at {1} failed with ConnectionError: the bank is closed

@@ -219,7 +219,7 @@ doomed <doomed>  dead
 ├── failed  ActivityMaxFailuresReached: activity 'ship' at {1} failed 2 times, the last time with RuntimeError: the
 │   lorry broke down with 43
 │   └── <time>
-├── woken  <time> by client <incarnation>
+├── woken  <time> by <who>
 └── failed  ActivityMaxFailuresReached: activity 'ship' at {1} failed 2 times, the last time with RuntimeError: the
     lorry broke down with 43
     └── <time>"""
@@ -263,7 +263,7 @@ def test_history_shows_failed_attempts_death_and_waking(story: Story) -> None:
         for event in invoke("--log", story.url, "workflow", "history", story.doomed).objects
         if event["type"] == "gasoline.workflow.woken.v1"
     )
-    assert tree(story, story.doomed).replace(woken, "client <incarnation>") == DOOMED
+    assert tree(story, story.doomed).replace(woken, "<who>") == DOOMED
 
 
 def test_history_shows_signals_that_nobody_took(story: Story) -> None:

@@ -145,6 +145,25 @@ async def test_worker_that_waits_or_works_in_threads_is_not_held_up(
     assert not [one for one in caplog.records if one.name == "gasoline_es.runtime.loop_watch"]
 
 
+def test_watch_of_a_worker_that_nobody_stopped_ends_with_its_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """A loop that has ended is not held up. The thread must not stay, nor what it refers to."""
+    watches: list[LoopWatch] = []
+
+    async def crash(close: bool) -> None:
+        driver = cast(Driver, SimpleNamespace(at=None, closed=False, registry={}, runner=SimpleNamespace(under_way=[])))
+        watches.append(LoopWatch(driver, lambda _: None, after_s=AFTER_S))
+        watches[-1].start()
+        if close:
+            driver.closed = True
+
+    asyncio.run(crash(close=False))
+    asyncio.run(crash(close=True))
+    for watch in watches:
+        watch._thread.join(PATIENCE_S)  # pyright: ignore[reportPrivateUsage]
+        assert not watch._thread.is_alive()  # pyright: ignore[reportPrivateUsage]
+    assert caplog.records == []
+
+
 # --- what is looked at, step by step ----------------------------------------------------------------------------------
 
 
@@ -154,7 +173,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.told: list[HeldUp | None] = []
-        self.driver = SimpleNamespace(at=None, registry={}, runner=SimpleNamespace(under_way=[]))
+        self.driver = SimpleNamespace(at=None, closed=False, registry={}, runner=SimpleNamespace(under_way=[]))
         monkeypatch.setattr(loop_watch, "time", SimpleNamespace(monotonic=lambda: self.now, time_ns=time.time_ns))
         self.watch = LoopWatch(cast(Driver, self.driver), self.told.append, after_s=5.0)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from typing import Any
 
 import pytest
 
-from gasoline_es import ActivityContext, WorkflowContext, activity, workflow
+from gasoline_es import ActivityContext, Gasoline, WorkflowContext, activity, workflow
 from gasoline_es.core import events as ev
+from gasoline_es.core.schedule_events import ScheduleSet
 from gasoline_es.errors import DefinitionError, WorkflowFailed, WorkflowNotFound
 from tests.engine.harness import World, consumed, has, soon, types
 from tests.engine.workflows import Note, echo, nap, notes, one_note
@@ -258,3 +261,29 @@ async def test_second_worker_in_a_process_is_refused_and_the_next_one_goes_on(an
     assert await soon(handle.output()) == "awake"
     other = await process.gasoline.dispatch(echo, "too")
     assert await soon(asyncio.shield(other.output())) == "too"
+
+
+# --- who decides ------------------------------------------------------------------------------------------------------
+
+
+async def test_events_say_which_operator_decided() -> None:
+    """semantics.md §7: an operator's hand; the process itself is named in any case."""
+    async with Gasoline.open("memory:", operator="ana@example.org: INC-81") as ana:
+        handle = await ana.dispatch(echo, "x")
+        await ana.silence(handle.id)
+        (by,) = [event.data.by for event in await ana.history(handle.id) if isinstance(event.data, ev.WorkflowSilenced)]
+        assert by == f"ana@example.org: INC-81 (client {ana.log.incarnation})"
+
+
+def test_a_client_that_blocks_says_so_too() -> None:
+    with Gasoline.open_sync("memory:", operator="ben") as ben:
+        (made,) = [event.data for event in ben.schedule("0 3 * * *", echo, "x").history()]
+        assert isinstance(made, ScheduleSet)
+        assert re.fullmatch(r"ben \(client \S+\)", made.by)
+
+
+@pytest.mark.parametrize("operator", ["x" * 201, "a\x1bb", "\ud800", 5])
+def test_operator_that_no_event_can_hold_is_refused_at_once(operator: Any) -> None:
+    """A rerun's command holds it in 300 characters, with the process's name."""
+    with pytest.raises(ValueError, match=r"operator .* is not allowed"):
+        Gasoline.open("memory:", operator=operator)
