@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
@@ -206,6 +206,7 @@ class Driver:
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
+        self.timers.disarm(live.id)
         run = live.run
         live.drop_run()
         if run is not None:
@@ -240,14 +241,10 @@ class Driver:
                 case WaitActivity():
                     if wait.not_before_us is not None:
                         run.retrying[wait.location] = wait
-                        self.timers.arm(live.id, wait.not_before_us)
                     elif not self._start_activity(partition, live, wait, now_us):
                         return
-                case WaitSleep():
-                    self.timers.arm(live.id, wait.deadline_us)
-                case WaitListen():
-                    if wait.deadline_us is not None:
-                        self.timers.arm(live.id, wait.deadline_us)
+                case WaitSleep() | WaitListen():
+                    pass  # for its deadline, with all the others
                 case WaitSend() | WaitOutput():
                     self.sends.start(live, wait)
                 case _:
@@ -257,9 +254,17 @@ class Driver:
                 del run.retrying[wait.location]
                 if not self._start_activity(partition, live, wait, now_us):
                     return
+        self._arm_for(live, run.next_deadline_us())
         if run.busy > len(run.retrying):
             return
         self._wait(partition, live)
+
+    def _arm_for(self, live: Live, deadline_us: int | None) -> None:
+        """Wake it at its next deadline, and at no other: one that it waits for no more is taken back."""
+        if deadline_us is None:
+            self.timers.disarm(live.id)
+        else:
+            self.timers.arm(live.id, deadline_us)
 
     def _run_ahead(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """What it rests on is not durable yet: whatever is to start waits for that, but for ephemeral activities."""
@@ -270,6 +275,7 @@ class Driver:
                     assert isinstance(wait, WaitActivity), wait
                     if not self._start_activity(partition, live, wait, now_us):
                         return
+            self._arm_for(live, run.next_deadline_us())
             return
         live.blocked_on = run.rests_on
         partition.hurry()
@@ -309,17 +315,17 @@ class Driver:
         assert waiting is not None
         if waiting.signals and live.state.queue:
             return False  # the code may listen for other names by now than when it was suspended
-        if waiting.deadline_us is None:
-            return True
-        if self._clock.now_us() >= waiting.deadline_us:
+        if waiting.deadline_us is not None and self._clock.now_us() >= waiting.deadline_us:
             return False
-        self.timers.arm(live.id, waiting.deadline_us)
+        self._arm_for(live, waiting.deadline_us)
         return True
 
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
         partition.hurry()
+        if live.state.summary.status not in ("running", "sleeping"):
+            self.timers.disarm(live.id)
         if run is not None and any(
             isinstance(wait, WaitActivity) and self.runner.holds(key_at(live.state, wait.location))
             for wait in run.waits.values()
@@ -486,8 +492,7 @@ class Driver:
             return True  # what woke it is not durable yet: then it is looked at again
         live.suspended_at = None
         waiting = live.state.summary.waiting
-        if waiting is not None and waiting.deadline_us is not None:
-            self.timers.arm(live.id, waiting.deadline_us)
+        self._arm_for(live, None if waiting is None else waiting.deadline_us)
         partition.drop(live)
         return True
 
@@ -505,11 +510,13 @@ class Driver:
         for live in partition.lives.values():
             live.drop_run()
 
-    def forget(self, lives: Iterable[Live]) -> None:
-        """These were dropped from memory by somebody else."""
-        gone = list(lives)
+    def forget(self, partition: Partition, gone: Sequence[Live]) -> None:
+        """The partition is not this process's any more, and ``gone`` were in memory: nothing is waited for there."""
         for live in gone:
             self._idle.pop(live, None)
+            self.timers.disarm(live.id)
+        for workflow_id in partition.views.deadlines():
+            self.timers.disarm(workflow_id)
         self.suspects.forget(gone)
 
     def close(self) -> None:

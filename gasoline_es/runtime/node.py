@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -244,10 +244,11 @@ class Node:
         """Ask the owner of a partition to release it, if it drives nothing."""
         await self.send(index, Yield(to=self.log.incarnation))
 
-    def _forget(self, partition: Partition, why: LogError) -> None:
+    def _forget(self, partition: Partition, why: LogError, gone: Sequence[Live] = ()) -> None:
+        """Let go of a partition. ``gone``: the workflows that were in memory, if it has let go of itself already."""
         self.partitions.pop(partition.index, None)
         if self.driver is not None:
-            self.driver.forget(list(partition.lives.values()))
+            self.driver.forget(partition, [*gone, *partition.lives.values()])
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
         if not partition.lost:
             partition.let_go(None, why)
@@ -491,8 +492,11 @@ class Node:
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        self._alarms.arm(subject, due_us)
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        if due_us is None:
+            self._alarms.disarm(subject)
+        else:
+            self._alarms.arm(subject, due_us)
 
     def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
         self._unparking.waits(partition, parked_ids)
@@ -521,12 +525,12 @@ class Node:
             self.driver.wake(partition, workflow_ids)
         partition.arm_all()
 
-    def lost(self, partition: Partition, error: LogError) -> None:
+    def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
         self.recording.lost += 1
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
-        self._forget(partition, error)
+        self._forget(partition, error, gone)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:

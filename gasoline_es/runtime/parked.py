@@ -92,11 +92,20 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
         """See that all that wait are looked after: the partition was taken over, or decisions were dropped."""
         self._wait(list(self.view.live()))
 
+    def disarm_all(self) -> None:
+        """See to none of them any more."""
+        for parked_id in {*self._ahead, *(parked.id for parked in self.view.live())}:
+            self._partition.alarm(parked_id, None)
+
     def durable(self, events: Sequence[ParkedEvent], first_offset: int) -> None:
         """Fold what has become durable; those that wait from here on are looked after."""
         super().durable(events, first_offset)
         touched = dict.fromkeys(event.subject for event in events)
         self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
+        for parked_id in touched:
+            parked = self.view.get(parked_id)
+            if parked is None or not parked.live:
+                self._partition.alarm(parked_id, None)
 
     def _wait(self, among: Sequence[Parked | Ended]) -> None:
         live = [parked for parked in among if isinstance(parked, Parked) and parked.live]

@@ -8,7 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -125,8 +125,8 @@ class Hooks(Protocol):
     def leave(self, old: Live, new: Live) -> None:
         """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        """A schedule is due at this time, or a parked signal's time is over."""
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        """A schedule is due at this time, or a parked signal's time is over; None: never, as far as is known."""
 
     def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
         """These parked signals wait for workflows: look whether they are there, and whether any wait at all."""
@@ -134,8 +134,8 @@ class Hooks(Protocol):
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
 
-    def lost(self, partition: Partition, error: LogError) -> None:
-        """The partition is not ours any more, or its log failed."""
+    def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
+        """The partition is not ours any more, or its log failed. ``gone``: the workflows that were in memory."""
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         """A worker asks for the partition."""
@@ -449,8 +449,8 @@ class Partition:
         if not self._asked:
             self._ask()
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        """See that :meth:`due` is called at this time."""
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        """See that :meth:`due` is called at this time, in place of any other; None: at none."""
         self._hooks.alarm(subject, due_us)
 
     def due(self, subject: str) -> None:
@@ -593,8 +593,9 @@ class Partition:
         if isinstance(outcome, Appended):
             self._durable(batch, outcome)
         elif isinstance(outcome, Fenced) or not outcome.retryable:
+            gone = list(self.lives.values())
             self.let_go(batch, outcome)
-            self._hooks.lost(self, outcome)
+            self._hooks.lost(self, outcome, gone)
         else:
             self._roll_back(batch, outcome)
 
@@ -653,6 +654,8 @@ class Partition:
         for live in self.lives.values():
             live.drop_run()
         self.lives.clear()
+        self.schedules.disarm_all()
+        self.parked.disarm_all()
         for failed in batches:
             for done in failed.done:
                 done(error)

@@ -78,15 +78,20 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
         self.arm(schedule_id)
 
     def arm(self, schedule_id: str) -> None:
-        """See that it is looked at again when it is due next."""
+        """See that it is looked at again when it is due next, and not before."""
         schedule = self.get(schedule_id)
-        if schedule is not None and schedule.due_us is not None:
+        if schedule is not None:
             self._partition.alarm(schedule_id, schedule.due_us)
 
     def arm_all(self) -> None:
         """The same for every schedule: the partition was taken over, or decisions were dropped."""
         for schedule in self._view:
             self.arm(schedule.id)
+
+    def disarm_all(self) -> None:
+        """See to none of them any more."""
+        for schedule_id in {*self._ahead, *(schedule.id for schedule in self._view)}:
+            self._partition.alarm(schedule_id, None)
 
     def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
         seq = 1 if schedule is None else schedule.seq + 1
