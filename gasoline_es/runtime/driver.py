@@ -12,8 +12,6 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
-import orjson
-
 from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
@@ -28,8 +26,9 @@ from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, 
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
+from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, shortened, too_large
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
+from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.sends import Sends
 from gasoline_es.runtime.suspects import Suspects
 from gasoline_es.runtime.timers import Timers
@@ -195,7 +194,7 @@ class Driver:
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
-            error_text = _in_a_line(end.error)
+            error_text = in_a_line(end.error)
             place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
                 "workflow %s %s died: %s",
@@ -216,7 +215,7 @@ class Driver:
         """Record that the body is done with its clean-up, in whatever way. What it returned is nobody's concern."""
         state, error = live.state, None
         if isinstance(end, Died):
-            error_text = _in_a_line(end.error)
+            error_text = in_a_line(end.error)
             _log.warning(
                 "workflow %s %s was cancelled, and left its clean-up with %s",
                 state.summary.name,
@@ -419,7 +418,7 @@ class Driver:
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
-        error_text = _in_a_line(failed.error)
+        error_text = in_a_line(failed.error)
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
         _log.info(
             "activity %s of workflow %s %s failed in attempt %d, %s: %s",
@@ -556,40 +555,3 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
     shown = tuple(sorted(outputs))[:OUTPUTS_SHOWN_MAX]
     names = shared_names(tuple(sorted(signals)))
     return ev.WorkflowSuspended(min(deadlines, default=None), names, bool(run.retrying), shown)
-
-
-LOGGED_CHARACTERS_MAX = 500
-
-
-def _in_a_line(error: ev.ErrorInfo) -> str:
-    """Show an error in a log line: cut, and with nothing in it that could forge a line or move a cursor."""
-    text = str(error)
-    cut = text[:LOGGED_CHARACTERS_MAX]
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
-    return shown if len(cut) == len(text) else f"{shown}… (cut)"
-
-
-ERROR_BYTES_MAX = 100_000
-"""An error's message, traceback and details take at most this as JSON, each: an error must always fit into a record."""
-ERROR_BYTES_LEAST = 1_000
-"""Where there is less room than that, an error is left out."""
-
-
-def shortened(error: ev.ErrorInfo, bytes_max: int = ERROR_BYTES_MAX) -> ev.ErrorInfo:
-    """Cut an error so that it fits into a record, whatever it says. ``bytes_max``: of each of its three long parts."""
-    limit = min(bytes_max, ERROR_BYTES_MAX)
-    details = error.details if error.details is None or len(error.details) <= limit else None
-    return ev.ErrorInfo(_cut(error.type, 500), _cut(error.message, limit), _cut(error.traceback, limit), details)
-
-
-def _cut(text: str, limit: int) -> str:
-    """Cut a text to so many bytes of JSON: a control character takes six of them, other planes' characters four."""
-    # Lone surrogates (from undecodable file names, say) cannot be written as JSON.
-    text = text.encode("utf-8", "backslashreplace").decode()
-    size = len(orjson.dumps(text))
-    if size <= limit:
-        return text
-    kept = text[:limit]
-    while (size := len(orjson.dumps(kept))) > limit - 20:
-        kept = kept[: len(kept) * (limit - 20) // size]
-    return f"{kept}… (cut)"

@@ -50,7 +50,6 @@ from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
 from gasoline_es.log.port import (
-    RECORD_BYTES_MAX,
     Appended,
     Log,
     NewRecord,
@@ -61,6 +60,7 @@ from gasoline_es.log.port import (
     Section,
 )
 from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.parked import ParkedSignals
@@ -80,10 +80,6 @@ SUSPECTS_NAMED_MAX = 10_000
 """An owner that leaves names so many workflows under suspicion; more are all that run."""
 RESTING_MAX = 100
 """So many workflows that nobody drives here stay in memory after the last command, instead of being read for each."""
-
-LINE_BYTES_SPARE = 1_000
-"""What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
-
 
 _INDEXED = frozenset(
     {
@@ -699,18 +695,3 @@ def message_record(log: Log, topics: Topics, packet: Packet) -> NewRecord:
     require_fit(f"message {packet.name!r}", value)
     partition = topics.message_partition(packet.name, log.partition_count)
     return NewRecord(topics.messages, partition, packet.name, value, packet.time_us)
-
-
-def require_fit(what: str, value: bytes) -> None:
-    """Refuse what a record cannot hold. Raises: RecordTooLarge."""
-    if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-        raise too_large(what, len(value))
-
-
-def too_large(what: str, size: int, limit: int = RECORD_BYTES_MAX) -> RecordTooLarge:
-    """Return the error for an event beyond the limit of a record, or for what takes too much of one."""
-    return RecordTooLarge(
-        f"{what} takes {size:,} bytes, more than a record may have ({limit:,}). Keep the data elsewhere and "
-        f"pass a reference to it",
-        size=size,
-    )
