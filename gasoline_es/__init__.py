@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gasoline_es.context import WorkflowContext
     from gasoline_es.core.events import Event
     from gasoline_es.core.retry import Backoff
+    from gasoline_es.core.schedule_info import ScheduleInfo
     from gasoline_es.core.starting_over import RerunInfo
     from gasoline_es.core.steps import Break
     from gasoline_es.definitions import Activity, Prune, Workflow, activity, workflow
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from gasoline_es.operations import Operation, operation
     from gasoline_es.outcomes import Failed, Ok
     from gasoline_es.reviving import ReviveInfo
-    from gasoline_es.scheduling import ScheduleHandle, ScheduleInfo
+    from gasoline_es.scheduling import ScheduleHandle
     from gasoline_es.sending import SubWorkflow
     from gasoline_es.signals import Signal
     from gasoline_es.subscribing import Subscription
@@ -111,7 +112,7 @@ _MODULES = {
     "RerunInfo": "core.starting_over",
     "ReviveInfo": "reviving",
     "ScheduleHandle": "scheduling",
-    "ScheduleInfo": "scheduling",
+    "ScheduleInfo": "core.schedule_info",
     "Signal": "signals",
     "SignalTo": "handles",
     "Step": "verbs",

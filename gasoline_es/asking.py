@@ -27,7 +27,7 @@ from gasoline_es.errors import (
 from gasoline_es.handles import WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.outside import Outside
 from gasoline_es.runtime.histories import fold, history
-from gasoline_es.runtime.node import Watch
+from gasoline_es.runtime.watching import Watch
 
 if TYPE_CHECKING:
     from gasoline_es.client import Client
@@ -109,7 +109,7 @@ class Asking(Outside):
         self._outside("output")
         limit_s = None if timeout is None else duration_us(timeout, "timeout of output") / 1e6
         index = self._index(workflow_id)
-        watch = self._node.watch(workflow_id)
+        watch = self._node.watches.add(workflow_id)
         try:
             if limit_s is None:
                 return await self._ended(index, workflow_id, name, watch)
@@ -122,7 +122,7 @@ class Asking(Outside):
                     raise
                 raise TimeoutError(await self._why_not_yet(index, workflow_id, limit_s)) from None
         finally:
-            self._node.unwatch(workflow_id, watch)
+            self._node.watches.discard(workflow_id, watch)
 
     async def _ended(self, index: int, workflow_id: str, name: str, watch: Watch) -> bytes:
         """Wait until the workflow has completed; return its output. Raises: as ``output``, but for the time."""

@@ -11,8 +11,8 @@ from gasoline_es.errors import GasolineError, LogReadOnly
 from gasoline_es.log.port import RECORD_BYTES_MAX
 from gasoline_es.runtime.call_span import UNTRACED, CallSpan
 from gasoline_es.runtime.calls import Calls
+from gasoline_es.runtime.fitting import LINE_BYTES_SPARE, too_large
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, too_large
 
 
 class Outside:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from gasoline_es.core.commands import ChangeSchedule, Reply, ScheduleVerb, SetSchedule
-from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.ids import check_name, new_workflow_id, slot_of
 from gasoline_es.core.schedule_events import (
     MISSED,
@@ -19,7 +17,8 @@ from gasoline_es.core.schedule_events import (
     ScheduleEvent,
     decode_schedule_event,
 )
-from gasoline_es.core.schedules import DUE_TAG, SCHEDULE_TAG, Schedule, ScheduleStatus, run_tags, schedule_id
+from gasoline_es.core.schedule_info import ScheduleInfo, info_of
+from gasoline_es.core.schedules import DUE_TAG, SCHEDULE_TAG, Schedule, run_tags, schedule_id
 from gasoline_es.core.tags import Tags, canonical, check_tags
 from gasoline_es.core.timetable import check_cron, check_interval
 from gasoline_es.core.values import parse_json
@@ -35,36 +34,6 @@ if TYPE_CHECKING:
 
 I = TypeVar("I")  # noqa: E741  # the input, next to O, the output
 O = TypeVar("O")  # noqa: E741
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleInfo:
-    """Where a schedule stands. Times are aware datetimes in UTC.
-
-    ``status``: active, paused, finished (never due again), or unreadable (``problem`` says why). ``when``: its cron
-    expression, or ``every …``; ``timezone``: of a cron expression. ``next``: when it is due next; None while it is paused.
-    ``last``: for which time it started a workflow last; ``last_run``: which one. ``fired``, ``skipped``: how many times it did
-    so, and how many it passed.
-    """
-
-    id: str
-    name: str
-    status: ScheduleStatus
-    workflow: str
-    input: Any
-    tags: dict[str, str]
-    when: str
-    timezone: str | None
-    missed: Missed
-    overlap: Overlap
-    next: datetime | None
-    last: datetime | None
-    last_run: str | None
-    fired: int
-    skipped: int
-    created: datetime
-    problem: str | None
-    partition: int
 
 
 class ScheduleHandle(Generic[O]):
@@ -255,31 +224,7 @@ class Scheduling(Outside):
 
 
 def _info(schedule: Schedule, index: int) -> ScheduleInfo:
-    given = schedule.set
-    return ScheduleInfo(
-        id=schedule.id,
-        name=given.name,
-        status=schedule.status,
-        workflow=given.workflow,
-        input=parse_json(given.input),
-        tags=dict(given.tags),
-        when=given.timetable.when,
-        timezone=given.timetable.timezone,
-        missed=given.missed,
-        overlap=given.overlap,
-        next=_moment(schedule.due_us),
-        last=_moment(schedule.last_due_us),
-        last_run=schedule.last_run,
-        fired=schedule.fired,
-        skipped=schedule.skipped,
-        created=to_datetime(schedule.created_us),
-        problem=schedule.problem,
-        partition=index,
-    )
-
-
-def _moment(time_us: int | None) -> datetime | None:
-    return None if time_us is None else to_datetime(time_us)
+    return info_of(schedule, index, parse_json(schedule.set.input))
 
 
 def _no_schedule(name: str) -> ScheduleNotFound:

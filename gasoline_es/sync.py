@@ -36,6 +36,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 O = TypeVar("O")  # noqa: E741  # the output
 M = TypeVar("M", bound=Message)
+H = TypeVar("H", bound=WorkflowHandle[Any] | ScheduleHandle[Any])
 
 LISTED_AT_ONCE: Final = 50
 """So many workflows ``list`` fetches with one visit to the event loop."""
@@ -45,8 +46,10 @@ class _Blocking:
     """What has verbs that block: the asynchronous object that does the work, and the loop where it does it."""
 
     __slots__ = ("_asynchronous", "_loop")
-    _asynchronous: Any
-    _loop: LoopThread[Any]
+
+    def __init__(self, loop: LoopThread[Any], asynchronous: Any) -> None:
+        self._loop = loop
+        self._asynchronous: Any = asynchronous
 
 
 @overload
@@ -143,17 +146,22 @@ def _told(made: F, verb: Callable[..., Any]) -> F:
     return made
 
 
-class SyncWorkflowHandle(_Blocking, Generic[O]):
-    """A workflow by id, with the type of its output: a :class:`WorkflowHandle` whose verbs block."""
+class _BlockingHandle(_Blocking, Generic[H]):
+    """A handle whose verbs block; it shows itself as ``H`` does, which does the work."""
 
     __slots__ = ()
 
-    def __init__(self, loop: LoopThread[Any], handle: WorkflowHandle[O]) -> None:
-        self._loop = loop
-        self._asynchronous = handle
+    def __init__(self, loop: LoopThread[Any], handle: H) -> None:
+        super().__init__(loop, handle)
 
     def __repr__(self) -> str:
         return repr(self._asynchronous)
+
+
+class SyncWorkflowHandle(_BlockingHandle[WorkflowHandle[O]], Generic[O]):
+    """A workflow by id, with the type of its output: a :class:`WorkflowHandle` whose verbs block."""
+
+    __slots__ = ()
 
     @property
     def id(self) -> str:
@@ -172,17 +180,10 @@ class SyncWorkflowHandle(_Blocking, Generic[O]):
     rerun = _blocking(WorkflowHandle[O].rerun)
 
 
-class SyncScheduleHandle(_Blocking, Generic[O]):
+class SyncScheduleHandle(_BlockingHandle[ScheduleHandle[O]], Generic[O]):
     """A schedule by name, with the type of its workflows' output: a :class:`ScheduleHandle` whose verbs block."""
 
     __slots__ = ()
-
-    def __init__(self, loop: LoopThread[Any], handle: ScheduleHandle[O]) -> None:
-        self._loop = loop
-        self._asynchronous = handle
-
-    def __repr__(self) -> str:
-        return repr(self._asynchronous)
 
     @property
     def name(self) -> str:
@@ -217,8 +218,7 @@ class SyncSubscription(_Blocking, Generic[M]):
     __slots__ = ("_closed", "_timeout_s")
 
     def __init__(self, loop: LoopThread[Any], subscription: Subscription[M], timeout_s: float | None) -> None:
-        self._loop = loop
-        self._asynchronous = subscription
+        super().__init__(loop, subscription)
         self._timeout_s = timeout_s
         self._closed = False
 
@@ -292,8 +292,7 @@ class SyncGasoline(_Blocking):
     __slots__ = ()
 
     def __init__(self, loop: LoopThread[Client]) -> None:
-        self._loop = loop
-        self._asynchronous = loop.opened
+        super().__init__(loop, loop.opened)
 
     def __repr__(self) -> str:
         return f"<SyncGasoline {self._loop.url}{', closed' if self._loop.closed else ''}>"

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from pydantic_core import from_json, to_json
 
+from gasoline_es.core.topics import Topics, holds_events
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
@@ -87,7 +88,7 @@ class LogReader:
         self.damages: list[str] = []
         self._runner = asyncio.Runner()
         self._log: Log = self._runner.run(open_log(url, namespace=namespace, readonly=True))
-        self._topic = f"{namespace}.events"
+        self._topic = Topics(namespace).events
 
     def __enter__(self) -> LogReader:
         return self
@@ -145,7 +146,7 @@ class FileReader:
     def __init__(self, path: str, namespace: str | None) -> None:
         self.damages: list[str] = []
         self._path = path
-        self._topic = None if namespace is None else f"{namespace}.events"
+        self._topic = None if namespace is None else Topics(namespace).events
         with open(path, "rb") as file:
             self._zipped = file.read(2) == b"\x1f\x8b"
         self._size = Path(path).stat().st_size
@@ -202,7 +203,7 @@ class FileReader:
         try:
             record = from_json(line)
             if "specversion" in record:
-                topic, key = f"{record['source'].rpartition('/')[2]}.events", record["id"]
+                topic, key = Topics(record["source"].rpartition("/")[2]).events, record["id"]
                 value = line.strip()
             else:
                 topic, key = record["topic"], record["key"]
@@ -214,7 +215,7 @@ class FileReader:
         return (topic, key, value) if wanted and value != b"null" else None
 
     def _is_wanted(self, topic: str, key: str, share: Share) -> bool:
-        if not topic.endswith(".events") if self._topic is None else topic != self._topic:
+        if not holds_events(topic) if self._topic is None else topic != self._topic:
             return False
         # Not hash(), which differs from process to process.
         return share.of == 1 or zlib.crc32(key.rpartition("/")[0].encode()) % share.of == share.index

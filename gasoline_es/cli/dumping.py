@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from gasoline_es.cli.failures import Failure, Misuse
 from gasoline_es.cli.output import Output, fragment
@@ -12,12 +11,8 @@ from gasoline_es.cli.reading import Reading, namespaces, reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS
 from gasoline_es.log.port import Record
-
-OWNERS_TOPICS: Final = ("events", "index", "registry")
-"""What a partition's owner writes."""
-ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
-"""What anyone writes."""
 
 
 @dataclass(frozen=True, slots=True)

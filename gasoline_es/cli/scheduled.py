@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -14,9 +15,10 @@ from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
 from gasoline_es.core import schedule_events as se
-from gasoline_es.core.durations import format_time
+from gasoline_es.core.durations import format_time, from_datetime
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.schedule_events import ScheduleEvent, decode_schedule_event
+from gasoline_es.core.schedule_info import info_of
 from gasoline_es.core.schedules import Schedule, ScheduleStatus, schedule_id
 from projections.schedules import ScheduleView
 
@@ -89,28 +91,13 @@ def _folded(reading: Reading, partition: int) -> ScheduleView:
 
 def members(found: Found, *, whole: bool = False) -> dict[str, Any]:
     """Return a schedule as a JSON object; ``whole``: with its input."""
-    schedule, given = found.schedule, found.schedule.set
-    shown: dict[str, Any] = {
-        "name": given.name,
-        "id": schedule.id,
-        "status": schedule.status,
-        "workflow": given.workflow,
-        "when": given.timetable.when,
-        "timezone": given.timetable.timezone,
-        "next": _time(schedule.due_us),
-        "last": _time(schedule.last_due_us),
-        "last_run": schedule.last_run,
-        "fired": schedule.fired,
-        "skipped": schedule.skipped,
-        "missed": given.missed,
-        "overlap": given.overlap,
-        "tags": dict(given.tags),
-        "created": format_time(schedule.created_us),
-        "problem": schedule.problem,
-        "partition": found.partition,
-    }
-    if whole:
-        shown["input"] = fragment(given.input)
+    info = info_of(found.schedule, found.partition, fragment(found.schedule.set.input))
+    shown = {field.name: getattr(info, field.name) for field in fields(info)}
+    for name, value in shown.items():
+        if isinstance(value, datetime):
+            shown[name] = format_time(from_datetime(value))
+    if not whole:
+        del shown["input"]
     return shown
 
 
@@ -205,7 +192,3 @@ def _said(data: se.ScheduleData) -> str:
             return f"removed by {data.by}"
         case se.ScheduleUnreadable():
             return f"unreadable: {data.type}: {data.reason}"
-
-
-def _time(time_us: int | None) -> str | None:
-    return None if time_us is None else format_time(time_us)

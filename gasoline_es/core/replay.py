@@ -281,6 +281,14 @@ class Run:
         for wait in self._undecided.values():
             wait.asker.branch.decide(wait, self.now_us)
 
+    def next_deadline_us(self) -> int | None:
+        """Return the first time at which one of the waits is to be looked at, if none is answered before; None: at none."""
+        if not self._undecided and not self.retrying:
+            return None
+        deadlines = [wait.deadline_us for wait in self._undecided.values()]
+        deadlines += [wait.not_before_us for wait in self.retrying.values()]
+        return min((deadline_us for deadline_us in deadlines if deadline_us is not None), default=None)
+
     def close(self) -> None:
         """Take the bodies out of memory. Steps in their ``finally`` blocks are refused; what they return is dropped."""
         if self.closed:

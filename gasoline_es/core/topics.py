@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from typing import Final
+
+OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked")
+"""What a partition's owner writes."""
+ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
+"""What anyone writes."""
 
 
 class Topics:
     """``<namespace>.events`` and its siblings."""
 
-    __slots__ = ("events", "inbox", "index", "messages", "parked", "registry", "replies", "schedules")
+    __slots__ = (*OWNERS_TOPICS, *ANYONES_TOPICS)
 
     def __init__(self, namespace: str) -> None:
         self.events = f"{namespace}.events"
@@ -35,3 +41,8 @@ class Topics:
     def message_partition(self, name: str, partition_count: int) -> int:
         """The partition of the messages topic that all messages of a name are in: who subscribes to it reads no other."""
         return zlib.crc32(name.encode()) % partition_count
+
+
+def holds_events(topic: str) -> bool:
+    """Whether it is the topic of workflows' events, of whatever namespace."""
+    return topic.endswith(".events")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gasoline_es.activity_context import ActivityContext, idempotency_key
 from gasoline_es.core.decide import AttemptFailed
@@ -40,6 +40,10 @@ Outcome = bytes | AttemptFailed
 _NOT_MENDED_BY_TIME = (DefinitionError, NotSerializable, InvalidTags, RecordTooLarge)
 
 
+IDLE_LIMITS_MAX: Final = 100
+"""So many time limits keep their timer although no attempt is under them."""
+
+
 def key_at(state: WorkflowState, location: Location) -> str:
     """Name an attempt's place: what its idempotency key is, too."""
     return idempotency_key(state.summary.id, format_location(location), state.generation_at(location))
@@ -56,6 +60,7 @@ class Attempt:
         "context",
         "definition",
         "document",
+        "heart",
         "key",
         "launched_s",
         "live",
@@ -85,6 +90,8 @@ class Attempt:
         self.running = False
         self.outcome: Outcome | None = None
         self.document: bytes | None = None
+        self.heart: asyncio.TimerHandle | None = None
+        """The timer by which the next heartbeat is missed, while it runs and is to give some."""
         self.span: AttemptSpan | None = None
 
 
@@ -92,7 +99,8 @@ class TimeLimits:
     """Calls ``expired`` for each attempt that is still there when its time is up.
 
     Attempts of one limit expire in the order they came, so one timer of the event loop serves them all: an attempt that
-    ends in time costs two operations on a dictionary instead of a timer of its own.
+    ends in time costs two operations on a dictionary instead of a timer of its own. The timer of a limit that no attempt
+    is under any more stays for the next one; where code computes its limits, the idle ones go once they are the most.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Attempt], None]) -> None:
@@ -100,6 +108,7 @@ class TimeLimits:
         self._expired = expired
         self._by_limit: dict[int, dict[Attempt, float]] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._limits_max = IDLE_LIMITS_MAX
 
     def add(self, attempt: Attempt, limit_us: int) -> None:
         """Let an attempt begin now."""
@@ -110,6 +119,15 @@ class TimeLimits:
         attempts[attempt] = now_s + limit_us / 1e6
         if limit_us not in self._timers:
             self._timers[limit_us] = self._loop.call_at(attempts[attempt], self._look, limit_us)
+            if len(self._timers) > self._limits_max:
+                self._let_idle_go()
+
+    def _let_idle_go(self) -> None:
+        for limit_us in [limit_us for limit_us, attempts in self._by_limit.items() if not attempts]:
+            self._timers.pop(limit_us).cancel()
+            del self._by_limit[limit_us]
+        # Twice as many as are used: so each look at them all is paid for by as many that came.
+        self._limits_max = 2 * len(self._timers) + IDLE_LIMITS_MAX
 
     def discard(self, attempt: Attempt, limit_us: int) -> None:
         attempts = self._by_limit.get(limit_us)
@@ -302,7 +320,9 @@ class ActivityRunner:
         heartbeat_us = attempt.wait.step.plan.heartbeat_timeout_us
         if heartbeat_us is not None:
             attempt.context.start_beating()
-            self._loop.call_later(heartbeat_us / 1e6, self._listen_for_heart, attempt, heartbeat_us / 1e6)
+            attempt.heart = self._loop.call_later(
+                heartbeat_us / 1e6, self._listen_for_heart, attempt, heartbeat_us / 1e6
+            )
         if attempt.definition.is_async:
             # Named, because it helps who looks at the loop's tasks; and counting up a name costs more than giving one.
             attempt.task = asyncio.Task(self._run_async(attempt), loop=self._loop, name=attempt.definition.name)
@@ -352,7 +372,7 @@ class ActivityRunner:
             return
         silent_s = attempt.context.silent_s()
         if silent_s < limit_s:
-            self._loop.call_later(limit_s - silent_s, self._listen_for_heart, attempt, limit_s)
+            attempt.heart = self._loop.call_later(limit_s - silent_s, self._listen_for_heart, attempt, limit_s)
             return
         error = ErrorInfo("TimeoutError", f"attempt {attempt.number} gave no heartbeat for {limit_s:g} s")
         failed = AttemptFailed(error, final=not attempt.wait.step.plan.retry_on_timeout)
@@ -384,6 +404,9 @@ class ActivityRunner:
     def _ended(self, attempt: Attempt) -> None:
         attempt.running = False
         self._limits.discard(attempt, attempt.timeout_us)
+        if attempt.heart is not None:
+            attempt.heart.cancel()
+            attempt.heart = None
         if attempt.span is not None:
             attempt.span.end(attempt.outcome)
         following = self.turns.ended(attempt)

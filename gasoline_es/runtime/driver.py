@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
-
-import orjson
 
 from gasoline_es.clock import Clock
 from gasoline_es.context import WorkflowContext
@@ -28,8 +26,9 @@ from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, 
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
+from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, shortened, too_large
 from gasoline_es.runtime.live import Live
-from gasoline_es.runtime.partition import LINE_BYTES_SPARE, Partition, too_large
+from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.sends import Sends
 from gasoline_es.runtime.suspects import Suspects
 from gasoline_es.runtime.timers import Timers
@@ -201,7 +200,7 @@ class Driver:
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
-            error_text = _in_a_line(end.error)
+            error_text = in_a_line(end.error)
             place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
                 "workflow %s %s died: %s",
@@ -212,6 +211,7 @@ class Driver:
             )
             partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
+        self.timers.disarm(live.id)
         run = live.run
         live.drop_run()
         if run is not None:
@@ -221,7 +221,7 @@ class Driver:
         """Record that the body is done with its clean-up, in whatever way. What it returned is nobody's concern."""
         state, error = live.state, None
         if isinstance(end, Died):
-            error_text = _in_a_line(end.error)
+            error_text = in_a_line(end.error)
             _log.warning(
                 "workflow %s %s was cancelled, and left its clean-up with %s",
                 state.summary.name,
@@ -246,14 +246,10 @@ class Driver:
                 case WaitActivity():
                     if wait.not_before_us is not None:
                         run.retrying[wait.location] = wait
-                        self.timers.arm(live.id, wait.not_before_us)
                     elif not self._start_activity(partition, live, wait, now_us):
                         return
-                case WaitSleep():
-                    self.timers.arm(live.id, wait.deadline_us)
-                case WaitListen():
-                    if wait.deadline_us is not None:
-                        self.timers.arm(live.id, wait.deadline_us)
+                case WaitSleep() | WaitListen():
+                    pass  # for its deadline, with all the others
                 case WaitSend() | WaitOutput():
                     self.sends.start(live, wait)
                 case _:
@@ -263,9 +259,17 @@ class Driver:
                 del run.retrying[wait.location]
                 if not self._start_activity(partition, live, wait, now_us):
                     return
+        self._arm_for(live, run.next_deadline_us())
         if run.busy > len(run.retrying):
             return
         self._wait(partition, live)
+
+    def _arm_for(self, live: Live, deadline_us: int | None) -> None:
+        """Wake it at its next deadline, and at no other: one that it waits for no more is taken back."""
+        if deadline_us is None:
+            self.timers.disarm(live.id)
+        else:
+            self.timers.arm(live.id, deadline_us)
 
     def _run_ahead(self, partition: Partition, live: Live, run: Run, now_us: int) -> None:
         """What it rests on is not durable yet: whatever is to start waits for that, but for ephemeral activities."""
@@ -276,6 +280,7 @@ class Driver:
                     assert isinstance(wait, WaitActivity), wait
                     if not self._start_activity(partition, live, wait, now_us):
                         return
+            self._arm_for(live, run.next_deadline_us())
             return
         live.blocked_on = run.rests_on
         partition.hurry()
@@ -315,17 +320,17 @@ class Driver:
         assert waiting is not None
         if waiting.signals and live.state.queue:
             return False  # the code may listen for other names by now than when it was suspended
-        if waiting.deadline_us is None:
-            return True
-        if self._clock.now_us() >= waiting.deadline_us:
+        if waiting.deadline_us is not None and self._clock.now_us() >= waiting.deadline_us:
             return False
-        self.timers.arm(live.id, waiting.deadline_us)
+        self._arm_for(live, waiting.deadline_us)
         return True
 
     def _rest(self, partition: Partition, live: Live) -> None:
         """It does not run here, now: a body is closed, and memory let go once everything is durable."""
         run = live.run
         partition.hurry()
+        if live.state.summary.status not in ("running", "sleeping"):
+            self.timers.disarm(live.id)
         if run is not None and any(
             isinstance(wait, WaitActivity) and self.runner.holds(key_at(live.state, wait.location))
             for wait in run.waits.values()
@@ -419,7 +424,7 @@ class Driver:
         self._tell(live, failed, now_us)
 
     def _tell(self, live: Live, failed: ev.ActivityFailed, now_us: int) -> None:
-        error_text = _in_a_line(failed.error)
+        error_text = in_a_line(failed.error)
         again = "no more" if failed.retry_us is None else f"again in {(failed.retry_us - now_us) / 1e6:.1f} s"
         _log.info(
             "activity %s of workflow %s %s failed in attempt %d, %s: %s",
@@ -492,8 +497,7 @@ class Driver:
             return True  # what woke it is not durable yet: then it is looked at again
         live.suspended_at = None
         waiting = live.state.summary.waiting
-        if waiting is not None and waiting.deadline_us is not None:
-            self.timers.arm(live.id, waiting.deadline_us)
+        self._arm_for(live, None if waiting is None else waiting.deadline_us)
         partition.drop(live)
         return True
 
@@ -511,11 +515,13 @@ class Driver:
         for live in partition.lives.values():
             live.drop_run()
 
-    def forget(self, lives: Iterable[Live]) -> None:
-        """These were dropped from memory by somebody else."""
-        gone = list(lives)
+    def forget(self, partition: Partition, gone: Sequence[Live]) -> None:
+        """The partition is not this process's any more, and ``gone`` were in memory: nothing is waited for there."""
         for live in gone:
             self._idle.pop(live, None)
+            self.timers.disarm(live.id)
+        for workflow_id in partition.views.deadlines():
+            self.timers.disarm(workflow_id)
         self.suspects.forget(gone)
 
     def close(self) -> None:
@@ -556,40 +562,3 @@ def _suspended(run: Run) -> ev.WorkflowSuspended:
     shown = tuple(sorted(outputs))[:OUTPUTS_SHOWN_MAX]
     names = shared_names(tuple(sorted(signals)))
     return ev.WorkflowSuspended(min(deadlines, default=None), names, bool(run.retrying), shown)
-
-
-LOGGED_CHARACTERS_MAX = 500
-
-
-def _in_a_line(error: ev.ErrorInfo) -> str:
-    """Show an error in a log line: cut, and with nothing in it that could forge a line or move a cursor."""
-    text = str(error)
-    cut = text[:LOGGED_CHARACTERS_MAX]
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
-    return shown if len(cut) == len(text) else f"{shown}… (cut)"
-
-
-ERROR_BYTES_MAX = 100_000
-"""An error's message, traceback and details take at most this as JSON, each: an error must always fit into a record."""
-ERROR_BYTES_LEAST = 1_000
-"""Where there is less room than that, an error is left out."""
-
-
-def shortened(error: ev.ErrorInfo, bytes_max: int = ERROR_BYTES_MAX) -> ev.ErrorInfo:
-    """Cut an error so that it fits into a record, whatever it says. ``bytes_max``: of each of its three long parts."""
-    limit = min(bytes_max, ERROR_BYTES_MAX)
-    details = error.details if error.details is None or len(error.details) <= limit else None
-    return ev.ErrorInfo(_cut(error.type, 500), _cut(error.message, limit), _cut(error.traceback, limit), details)
-
-
-def _cut(text: str, limit: int) -> str:
-    """Cut a text to so many bytes of JSON: a control character takes six of them, other planes' characters four."""
-    # Lone surrogates (from undecodable file names, say) cannot be written as JSON.
-    text = text.encode("utf-8", "backslashreplace").decode()
-    size = len(orjson.dumps(text))
-    if size <= limit:
-        return text
-    kept = text[:limit]
-    while (size := len(orjson.dumps(kept))) > limit - 20:
-        kept = kept[: len(kept) * (limit - 20) // size]
-    return f"{kept}… (cut)"

@@ -10,30 +10,32 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
-from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowSilenced
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import OnTagged, ParkedView, ScheduleView, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
-from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Owner, Ownership, Section
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
-from gasoline_es.runtime.partition import Partition, require_fit
+from gasoline_es.runtime.outbox import Outbox
+from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.unparking import Unparking
+from gasoline_es.runtime.watching import Watches
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import Tracing
@@ -54,9 +56,6 @@ LOOK_AT_TAKER_S = 0.005
 
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
-
-
-ENDS = (WorkflowCompleted, WorkflowCancelled, WorkflowSilenced, WorkflowFailed)
 
 
 class Node:
@@ -80,7 +79,8 @@ class Node:
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
-        self._watchers: dict[str, set[Watch]] = {}
+        self.watches = Watches()
+        """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
@@ -244,10 +244,11 @@ class Node:
         """Ask the owner of a partition to release it, if it drives nothing."""
         await self.send(index, Yield(to=self.log.incarnation))
 
-    def _forget(self, partition: Partition, why: LogError) -> None:
+    def _forget(self, partition: Partition, why: LogError, gone: Sequence[Live] = ()) -> None:
+        """Let go of a partition. ``gone``: the workflows that were in memory, if it has let go of itself already."""
         self.partitions.pop(partition.index, None)
         if self.driver is not None:
-            self.driver.forget(list(partition.lives.values()))
+            self.driver.forget(partition, [*gone, *partition.lives.values()])
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
         if not partition.lost:
             partition.let_go(None, why)
@@ -391,21 +392,6 @@ class Node:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def watch(self, workflow_id: str) -> Watch:
-        """Return a watch that is set when the workflow may have ended, durably. Give it back: ``unwatch``.
-
-        What this process decides sets it directly; for a partition that somebody else owns, every change of the log does.
-        """
-        watch = Watch()
-        self._watchers.setdefault(workflow_id, set()).add(watch)
-        return watch
-
-    def unwatch(self, workflow_id: str, watch: Watch) -> None:
-        watchers = self._watchers.get(workflow_id, set())
-        watchers.discard(watch)
-        if not watchers:
-            self._watchers.pop(workflow_id, None)
-
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever something may have been published in the log. Returns what ends it."""
         self._log_changed.add(callback)
@@ -443,11 +429,8 @@ class Node:
             full = list(self.partitions.values())
             while full := [partition for partition in full if partition.consume_some()]:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            if self._watchers and len(self.partitions) < self.log.partition_count:
-                for workflow_id, watchers in self._watchers.items():
-                    if self.index_of(workflow_id) not in self.partitions:
-                        for watch in watchers:
-                            watch.changed.set()
+            if self.watches and len(self.partitions) < self.log.partition_count:
+                self.watches.look(lambda workflow_id: self.index_of(workflow_id) not in self.partitions)
 
     # --- what partitions tell -----------------------------------------------------------------------------------------
 
@@ -464,14 +447,7 @@ class Node:
         if self.tracing is not None:
             self.tracing.durable(batch)
         self.recording.durable(batch)
-        watchers = self._watchers
-        if not watchers:
-            return
-        for live, data in zip(batch.lives, batch.facts, strict=True):
-            if type(data) in ENDS:
-                for watch in watchers.get(live.id, ()):
-                    watch.output = data.output if isinstance(data, WorkflowCompleted) else None
-                    watch.changed.set()
+        self.watches.durable(batch)
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
@@ -491,8 +467,11 @@ class Node:
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        self._alarms.arm(subject, due_us)
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        if due_us is None:
+            self._alarms.disarm(subject)
+        else:
+            self._alarms.arm(subject, due_us)
 
     def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
         self._unparking.waits(partition, parked_ids)
@@ -521,12 +500,12 @@ class Node:
             self.driver.wake(partition, workflow_ids)
         partition.arm_all()
 
-    def lost(self, partition: Partition, error: LogError) -> None:
+    def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
         self.recording.lost += 1
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
-        self._forget(partition, error)
+        self._forget(partition, error, gone)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:
@@ -551,13 +530,8 @@ class Node:
             self._forget(partition, error)
         self._outbox.fail(error)
         self.messages.fail(error)
-        self._wake_watchers()
+        self.watches.look()  # whoever waits for an end learns that it will not come
         self.failed.set()
-
-    def _wake_watchers(self) -> None:
-        for watchers in self._watchers.values():
-            for watch in watchers:
-                watch.changed.set()  # whoever waits for an end learns that it will not come
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -592,7 +566,7 @@ class Node:
         await self._appender.close()
         self._outbox.fail(closed)
         self.messages.fail(closed)
-        self._wake_watchers()
+        self.watches.look()  # whoever waits for an end learns that it will not come
         if self.driver is not None:
             self.driver.close()
         self.operations.close()
@@ -621,57 +595,3 @@ class Node:
 def _about(index: int, error: BaseException) -> dict[str, object]:
     """What a log record about a partition carries."""
     return {"partition": index, "error": str(error)}
-
-
-class Watch:
-    """Somebody waits for a workflow's end. ``output`` is set when it completed in this process."""
-
-    __slots__ = ("changed", "output")
-
-    def __init__(self) -> None:
-        self.changed = asyncio.Event()
-        self.output: bytes | None = None
-
-
-class Outbox:
-    """Commands of this process to inboxes it does not own: sections without an epoch."""
-
-    def __init__(self, appender: Appender, posted: Callable[[set[int]], None]) -> None:
-        self._appender = appender
-        self._posted = posted
-        self._open: list[tuple[NewRecord, asyncio.Future[None]]] = []
-        self._taken: list[tuple[NewRecord, asyncio.Future[None]]] = []
-
-    async def send(self, record: NewRecord) -> None:
-        """Append the record; it is durable on return. Raises: LogError: it is not."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open.append((record, future))
-        self._appender.ask(self)
-        await future
-
-    def take(self) -> tuple[Section, Batch] | None:
-        if not self._open:
-            return None
-        self._taken, self._open = self._open, []
-        records = [record for record, _ in self._taken]
-        return Section(records[0].partition, None, records), Batch()
-
-    def settled(self, batch: Batch, outcome: Outcome) -> None:
-        taken, self._taken = self._taken, []
-        for _, future in taken:
-            if future.done():
-                continue
-            if isinstance(outcome, Appended):
-                future.set_result(None)
-            else:
-                future.set_exception(outcome)
-        if isinstance(outcome, Appended):
-            self._posted({record.partition for record, _ in taken})
-
-    def fail(self, error: LogError) -> None:
-        """Nothing will be sent any more."""
-        for _, future in (*self._open, *self._taken):
-            if not future.done():
-                future.set_exception(error)
-        self._open.clear()
-        self._taken.clear()

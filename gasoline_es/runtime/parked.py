@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.commands import Land, Park, Reply, SendSignal
 from gasoline_es.core.parked import Ended, Parked, fold_parked, land, park
-from gasoline_es.core.parked_events import ParkedData, ParkedDiscarded, ParkedEvent, SignalOffered, SignalUnparked
+from gasoline_es.core.parked_events import (
+    ParkedData,
+    ParkedDiscarded,
+    ParkedEvent,
+    SignalOffered,
+    SignalUnparked,
+    encode_parked_event,
+)
 from gasoline_es.core.ports import ParkedView
 from gasoline_es.errors import GasolineError, RecordTooLarge
-from gasoline_es.runtime.standing import Standing
+from gasoline_es.runtime.standing import Described, Standing
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
@@ -19,25 +27,33 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
+def _name_of(parked: Parked | Ended) -> str:
+    return parked.signal.name if isinstance(parked, Parked) else ""
+
+
+PARKED: Final[Described[ParkedData, ParkedEvent, Parked | Ended]] = Described(
+    attrgetter("parked"), ParkedEvent, encode_parked_event, fold_parked, _name_of
+)
+
+
+class ParkedSignals(Standing[ParkedData, ParkedEvent, Parked | Ended]):
     """See :class:`Standing`. Who they are for is looked up by ``runtime.unparking``."""
 
     def __init__(self, partition: Partition, view: ParkedView) -> None:
-        super().__init__(view, fold_parked)
+        super().__init__(partition, view, PARKED)
         self.view = view
-        self._partition = partition
 
     def decide(self, command: Park | Land) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
         parked = self.get(command.parked_id)
         if isinstance(command, Land):
             for data in land(parked, command):
-                self._record(command.parked_id, parked, data)
+                self.record(command.parked_id, data)
             return Reply(command.parked_id)
         events, reply = park(parked, command, self._partition.now_us())
         try:
             for data in events:
-                self._record(command.parked_id, parked, data, command.name)
+                self.record(command.parked_id, data, command.name)
         except RecordTooLarge as error:
             return Reply(error=error)
         return reply
@@ -74,7 +90,7 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
                 extra={"signal": signal.name, "workflow_id": target},
             )
             return False
-        self._record(parked.id, parked, SignalUnparked(target) if here else SignalOffered(target))
+        self.record(parked.id, SignalUnparked(target) if here else SignalOffered(target))
         return True
 
     def discard(self, parked: Parked) -> None:
@@ -86,7 +102,7 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
             signal.workflow,
             extra={"signal": signal.name, "workflow": signal.workflow},
         )
-        self._record(parked.id, parked, ParkedDiscarded(signal.signal_id))
+        self.record(parked.id, ParkedDiscarded(signal.signal_id))
 
     def arm_all(self) -> None:
         """See that all that wait are looked after: the partition was taken over, or decisions were dropped."""
@@ -97,6 +113,10 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
         super().durable(events, first_offset)
         touched = dict.fromkeys(event.subject for event in events)
         self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
+        for parked_id in touched:
+            parked = self.view.get(parked_id)
+            if parked is None or not parked.live:
+                self._partition.alarm(parked_id, None)
 
     def _wait(self, among: Sequence[Parked | Ended]) -> None:
         live = [parked for parked in among if isinstance(parked, Parked) and parked.live]
@@ -105,7 +125,5 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
         if among:
             self._partition.parked_wait([parked.id for parked in live])
 
-    def _record(self, parked_id: str, parked: Parked | Ended | None, data: ParkedData, name: str = "") -> None:
-        seq = 1 if parked is None else parked.seq + 1
-        named = parked.signal.name if isinstance(parked, Parked) else name
-        self.decided(self._partition.record_parked(parked_id, seq, named, data))
+    def _armed(self) -> Iterator[str]:
+        return (parked.id for parked in self.view.live())

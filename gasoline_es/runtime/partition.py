@@ -8,8 +8,8 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -45,14 +45,11 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
-from gasoline_es.core.parked_events import ParkedData, ParkedEvent, encode_parked_event
 from gasoline_es.core.ports import Views
-from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
-from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
 from gasoline_es.log.port import (
-    RECORD_BYTES_MAX,
     Appended,
     Log,
     NewRecord,
@@ -63,10 +60,12 @@ from gasoline_es.log.port import (
     Section,
 )
 from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.parked import ParkedSignals
 from gasoline_es.runtime.schedules import Schedules
+from gasoline_es.runtime.standing import D, Described, E, Standing
 from gasoline_es.runtime.starting_over import start_over
 
 if TYPE_CHECKING:
@@ -81,10 +80,6 @@ SUSPECTS_NAMED_MAX = 10_000
 """An owner that leaves names so many workflows under suspicion; more are all that run."""
 RESTING_MAX = 100
 """So many workflows that nobody drives here stay in memory after the last command, instead of being read for each."""
-
-LINE_BYTES_SPARE = 1_000
-"""What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
-
 
 _INDEXED = frozenset(
     {
@@ -125,8 +120,8 @@ class Hooks(Protocol):
     def leave(self, old: Live, new: Live) -> None:
         """A workflow starts over: ``new`` takes the place of ``old``, whose body is to be let go of."""
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        """A schedule is due at this time, or a parked signal's time is over."""
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        """A schedule is due at this time, or a parked signal's time is over; None: never, as far as is known."""
 
     def parked_wait(self, partition: Partition, parked_ids: list[str]) -> None:
         """These parked signals wait for workflows: look whether they are there, and whether any wait at all."""
@@ -134,8 +129,8 @@ class Hooks(Protocol):
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
         """Decisions about these workflows were not recorded; they are out of memory."""
 
-    def lost(self, partition: Partition, error: LogError) -> None:
-        """The partition is not ours any more, or its log failed."""
+    def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
+        """The partition is not ours any more, or its log failed. ``gone``: the workflows that were in memory."""
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         """A worker asks for the partition."""
@@ -156,7 +151,10 @@ class Partition:
         self.suspects: set[str] = set()
         """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
-        self._topics = Topics(log.namespace)
+        self._topics = topics = Topics(log.namespace)
+        beside: tuple[Standing[Any, Any, Any], ...] = (self.schedules, self.parked)
+        self._beside = {standing.described.topic(topics): standing for standing in beside}
+        """What stands beside workflows here, by the topic of its events."""
         self._clock = clock
         self._hooks = hooks
         self._worker = worker
@@ -426,31 +424,22 @@ class Partition:
     def goes_on(self, workflow_id: str) -> bool:
         """Whether a workflow of this partition runs or sleeps, by what is decided so far."""
         live = self.lives.get(workflow_id)
-        summary = live.state.summary if live is not None else self.views.summary(workflow_id)
-        return summary is not None and summary.status in ("running", "sleeping")
+        return _goes_on(live.state.summary if live is not None else self.views.summary(workflow_id))
 
-    def record_schedule(self, schedule_id: str, seq: int, name: str, data: ScheduleData) -> ScheduleEvent:
-        """Queue a schedule's event for the next append. Raises: RecordTooLarge: nothing happened."""
-        event = ScheduleEvent(schedule_id, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
-        self._record_standing(self._topics.schedules, event, encode_schedule_event(event, self._log.namespace))
-        return event
-
-    def record_parked(self, parked_id: str, seq: int, name: str, data: ParkedData) -> ParkedEvent:
-        """Queue a parked signal's event for the next append. Raises: RecordTooLarge: nothing happened."""
-        event = ParkedEvent(parked_id, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
-        self._record_standing(self._topics.parked, event, encode_parked_event(event, self._log.namespace))
-        return event
-
-    def _record_standing(self, topic: str, event: ScheduleEvent | ParkedEvent, value: bytes) -> None:
+    def record_beside(self, described: Described[D, E, Any], subject: str, seq: int, name: str, data: D) -> E:
+        """Queue an event of what stands beside workflows. Raises: RecordTooLarge: nothing happened."""
+        event = described.made(subject, seq, self.now_us(), name, self.index, self.epoch, self._worker, data)
+        value = described.encode(event, self._log.namespace)
         require_fit(event.type, value)
-        batch = self._open
-        batch.records.append(NewRecord(topic, self.index, f"{event.subject}/{event.seq}", value, event.time_us))
+        topic, batch = described.topic(self._topics), self._open
+        batch.records.append(NewRecord(topic, self.index, f"{subject}/{seq}", value, event.time_us))
         batch.standing.setdefault(topic, []).append(event)
         if not self._asked:
             self._ask()
+        return event
 
-    def alarm(self, subject: str, due_us: int) -> None:
-        """See that :meth:`due` is called at this time."""
+    def alarm(self, subject: str, due_us: int | None) -> None:
+        """See that :meth:`due` is called at this time, in place of any other; None: at none."""
         self._hooks.alarm(subject, due_us)
 
     def due(self, subject: str) -> None:
@@ -466,8 +455,8 @@ class Partition:
 
     def arm_all(self) -> None:
         """See that what stands beside workflows is looked after: the partition was taken over, or decisions were dropped."""
-        self.schedules.arm_all()
-        self.parked.arm_all()
+        for standing in self._beside.values():
+            standing.arm_all()
 
     # --- the inbox ----------------------------------------------------------------------------------------------------
 
@@ -534,16 +523,13 @@ class Partition:
 
     def leave(self) -> None:
         """Ask for the last append before the partition is released; it tells the next owner of workflows under suspicion."""
-        left = [] if self.lost else [one for one in self.suspects if self._runs(one)]
+        durable = self.views.summary  # the next owner knows of nothing else
+        left = [] if self.lost else [one for one in self.suspects if _goes_on(durable(one))]
         if left:
             named = left if len(left) <= SUSPECTS_NAMED_MAX else None
             value = orjson.dumps({"epoch": self.epoch, "workflows": named})
             self._open.records.append(self._registry_record(self._topics.suspects_key(self.index), value))
         self.hurry()
-
-    def _runs(self, workflow_id: str) -> bool:
-        summary = self.views.summary(workflow_id)
-        return summary is not None and summary.status in ("running", "sleeping")
 
     def suspect(self, former: Owner) -> None:
         """Find out which workflows are under suspicion: the last owner died, or it left with some that were before it."""
@@ -593,8 +579,9 @@ class Partition:
         if isinstance(outcome, Appended):
             self._durable(batch, outcome)
         elif isinstance(outcome, Fenced) or not outcome.retryable:
+            gone = list(self.lives.values())
             self.let_go(batch, outcome)
-            self._hooks.lost(self, outcome)
+            self._hooks.lost(self, outcome, gone)
         else:
             self._roll_back(batch, outcome)
 
@@ -609,8 +596,7 @@ class Partition:
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
         for topic, events in batch.standing.items():
-            standing = self.schedules if topic == self._topics.schedules else self.parked
-            standing.durable(events, outcome.offsets[topic])
+            self._beside[topic].durable(events, outcome.offsets[topic])
         for done in batch.done:
             done(None)
         if batch.told:
@@ -637,8 +623,8 @@ class Partition:
         for live in touched.values():
             live.drop_run()
             self.lives.pop(live.id, None)
-        self.schedules.roll_back()
-        self.parked.roll_back()
+        for standing in self._beside.values():
+            standing.roll_back()
         self._tail = self._log.tail(self._topics.inbox, self.index, self._position_durable())
         for failed in batches:
             for done in failed.done:
@@ -653,6 +639,8 @@ class Partition:
         for live in self.lives.values():
             live.drop_run()
         self.lives.clear()
+        for standing in self._beside.values():
+            standing.disarm_all()
         for failed in batches:
             for done in failed.done:
                 done(error)
@@ -687,6 +675,10 @@ class Partition:
         return NewRecord(self._topics.index, self.index, live.id, value, now_us)
 
 
+def _goes_on(summary: Summary | None) -> bool:
+    return summary is not None and summary.status in ("running", "sleeping")
+
+
 def _in_flight(views: Views, now_us: int) -> Iterator[str]:
     """Yield the workflows that may have had activities under way: the running ones, and those whose retry was due."""
     yield from views.running()
@@ -703,18 +695,3 @@ def message_record(log: Log, topics: Topics, packet: Packet) -> NewRecord:
     require_fit(f"message {packet.name!r}", value)
     partition = topics.message_partition(packet.name, log.partition_count)
     return NewRecord(topics.messages, partition, packet.name, value, packet.time_us)
-
-
-def require_fit(what: str, value: bytes) -> None:
-    """Refuse what a record cannot hold. Raises: RecordTooLarge."""
-    if len(value) > RECORD_BYTES_MAX - LINE_BYTES_SPARE:
-        raise too_large(what, len(value))
-
-
-def too_large(what: str, size: int, limit: int = RECORD_BYTES_MAX) -> RecordTooLarge:
-    """Return the error for an event beyond the limit of a record, or for what takes too much of one."""
-    return RecordTooLarge(
-        f"{what} takes {size:,} bytes, more than a record may have ({limit:,}). Keep the data elsewhere and "
-        f"pass a reference to it",
-        size=size,
-    )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.commands import ChangeSchedule, Reply, SetSchedule
 from gasoline_es.core.ports import StandingView
-from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent
+from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
 from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule_event, refused, set_schedule
 from gasoline_es.errors import RecordTooLarge
-from gasoline_es.runtime.standing import Standing
+from gasoline_es.runtime.standing import Described, Standing
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
@@ -21,12 +23,20 @@ AT_ONCE_MAX: Final = 100
 """So many times that were missed are made up for in a row (``missed="all"``) before others have a turn."""
 
 
-class Schedules(Standing[ScheduleEvent, Schedule]):
+SCHEDULES: Final = Described(
+    attrgetter("schedules"),
+    ScheduleEvent,
+    encode_schedule_event,
+    fold_schedule_event,
+    lambda schedule: schedule.set.name,
+)
+
+
+class Schedules(Standing[ScheduleData, ScheduleEvent, Schedule]):
     """See :class:`Standing`."""
 
     def __init__(self, partition: Partition, view: StandingView[ScheduleEvent, Schedule]) -> None:
-        super().__init__(view, fold_schedule_event)
-        self._partition = partition
+        super().__init__(partition, view, SCHEDULES)
 
     def decide(self, command: SetSchedule | ChangeSchedule) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
@@ -42,7 +52,7 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
                     return started
         try:
             for data in events:
-                self._record(command.schedule_id, schedule, data, command.name)
+                self.record(command.schedule_id, data, command.name)
         except RecordTooLarge as error:
             return Reply(error=error)
         self.arm(command.schedule_id)
@@ -62,11 +72,11 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
                 break
             if due.skipped is not None:
                 self._tell_skipped(schedule, due.skipped.count, due.skipped.reason)
-                self._record(schedule_id, schedule, due.skipped)
+                self.record(schedule_id, due.skipped)
             if due.fired is not None and due.dispatch is not None:
                 started = self._partition.decide(due.dispatch)
                 if started.error is None:
-                    self._record(schedule_id, self.get(schedule_id), due.fired)
+                    self.record(schedule_id, due.fired)
                 else:
                     _log.error(
                         "schedule %s could not start a workflow: %s",
@@ -74,13 +84,13 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
                         started.error,
                         extra={"schedule": schedule.set.name, "workflow": schedule.set.workflow},
                     )
-                    self._record(schedule_id, self.get(schedule_id), refused(schedule, due.fired))
+                    self.record(schedule_id, refused(schedule, due.fired))
         self.arm(schedule_id)
 
     def arm(self, schedule_id: str) -> None:
-        """See that it is looked at again when it is due next."""
+        """See that it is looked at again when it is due next, and not before."""
         schedule = self.get(schedule_id)
-        if schedule is not None and schedule.due_us is not None:
+        if schedule is not None:
             self._partition.alarm(schedule_id, schedule.due_us)
 
     def arm_all(self) -> None:
@@ -88,10 +98,8 @@ class Schedules(Standing[ScheduleEvent, Schedule]):
         for schedule in self._view:
             self.arm(schedule.id)
 
-    def _record(self, schedule_id: str, schedule: Schedule | None, data: ScheduleData, name: str = "") -> None:
-        seq = 1 if schedule is None else schedule.seq + 1
-        named = name if schedule is None else schedule.set.name or name
-        self.decided(self._partition.record_schedule(schedule_id, seq, named, data))
+    def _armed(self) -> Iterator[str]:
+        return (schedule.id for schedule in self._view)
 
     def _tell_skipped(self, schedule: Schedule, count: int, reason: str) -> None:
         name = schedule.set.name

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from gasoline_es.clock import Clock
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.location import format_location
+from gasoline_es.core.topics import Topics
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine import node_on
 from gasoline_es.errors import LogError, PartitionOwned
@@ -25,6 +26,7 @@ from gasoline_es.runtime.worker import MAX_CONCURRENCY, Worker
 
 URL: Final = "memory:simulation"
 NAMESPACE: Final = "default"
+_EVENTS: Final = Topics(NAMESPACE).events
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def _told(sections: Sequence[Section]) -> str:
     told: list[str] = []
     for section in sections:
         for record in section.records:
-            if record.topic == f"{NAMESPACE}.events" and record.value is not None:
+            if record.topic == _EVENTS and record.value is not None:
                 data = read_fact(record.key, record.value)[3]
                 name, location = getattr(data, "name", None), getattr(data, "location", None)
                 parts = [data.TYPE, name, None if location is None else format_location(location)]

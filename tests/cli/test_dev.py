@@ -295,6 +295,21 @@ def test_other_worker_on_the_log_is_told_of_and_a_client_may_use_it_too(folder: 
             other.until("completed", id=workflow_id)
 
 
+def test_other_workers_are_told_of_when_they_come_and_when_they_go(folder: Path) -> None:
+    """Also while nothing else happens; its own worker is no other, before a reload and after."""
+    save(folder, "shop.py", wait_for_payment("old"))
+    with Developing(folder, "shop") as dev:
+        dev.until("ready")
+        with Developing(folder, "shop") as other:
+            worker = other.until("ready")["pid"]
+            assert dev.until("log_shared")["pid"] == worker
+        assert dev.until("log_left")["pid"] == worker
+        save(folder, "shop.py", wait_for_payment("new"))
+        dev.until("ready")
+        dev.until("dispatched", id=dev.dispatch("order"))
+        assert [kind for kind in dev.kinds() if kind.startswith("log_")] == ["log_shared", "log_left"]
+
+
 def test_lines_of_text_are_told_when_piped_and_hostile_text_is_escaped(folder: Path) -> None:
     hostile = 'raise RuntimeError("\\x1b[2J\\rforged\\u202e\\n2026 completed order")'
     save(folder, "shop.py", shop(hostile))

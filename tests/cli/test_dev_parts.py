@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -192,6 +193,26 @@ def test_what_starts_over_after_its_end_is_there_again_under_its_name(picture: P
     picture.add(story.event("w", charged(1)))
     assert +picture.counts == {"running": 1}
     assert picture.lives["w"].summary.status == "running"
+
+
+@pytest.mark.parametrize(
+    ("end", "counted"),
+    [
+        (ev.WorkflowCompleted(b"1", b"null"), "complete"),
+        (ev.WorkflowCancelled(b"null"), "cancelled"),
+        (ev.WorkflowSilenced("op"), "silenced"),
+    ],
+)
+def test_what_starts_over_is_not_counted_any_more_as_what_it_had_ended_as(
+    picture: Picture, story: Story, end: ev.EventData, counted: str
+) -> None:
+    for workflow_id in ("again", "over"):
+        for data in (dispatched(), charged(1), end):
+            picture.add(story.event(workflow_id, data))
+    for data in (dispatched(), ev.WorkflowCompleted(b"1", b"null")):
+        picture.add(story.event("other", data))
+    picture.add(story.event("again", ev.WorkflowRerun("op", ((1,),), 1, ((2, 3),), (), {})))
+    assert +picture.counts == Counter({"running": 1}) + Counter([counted, "complete"])
 
 
 def test_counts_follow_every_change(picture: Picture, story: Story) -> None:

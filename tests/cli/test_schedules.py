@@ -45,6 +45,16 @@ def schedule(url: str, *arguments: str) -> Done:
     return invoke("--log", url, "schedule", *arguments)
 
 
+def test_a_dump_of_a_log_has_its_schedules_and_parked_signals(url: str) -> None:
+    """docs/operations.md: every record."""
+    sent = invoke("--log", url, "signal", "send", "paid", "{}", "--workflow", "report", "--tag", "a=1", "--park", "60s")
+    assert (sent.status, sent.stderr) == (0, "")
+    dumped = invoke("--log", url, "log", "dump").objects
+    (info,) = invoke("--log", url, "log", "info").objects
+    assert len(dumped) == sum(segment["records"] for segment in info["segments"])
+    assert {"default.schedules", "default.parked"} <= {record["topic"] for record in dumped}
+
+
 def test_list_shows_all_in_order_of_their_names(url: str) -> None:
     nightly, poll = schedule(url, "list").objects
     assert [nightly["name"], poll["name"]] == ["nightly", "poll"]

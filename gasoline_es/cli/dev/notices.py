@@ -101,6 +101,12 @@ def shared(host: str, pid: int) -> Notice:
     return Notice("log_shared", text, "bold yellow", members={"host": host, "pid": pid})
 
 
+def left(host: str, pid: int) -> Notice:
+    """Another worker that ran on this log is gone."""
+    text = f"the other worker, process {pid} on {escape(host)}, is gone: what it ran goes on here"
+    return Notice("log_left", text, "yellow", members={"host": host, "pid": pid})
+
+
 def left_dead(number: int, url: str) -> Notice:
     """Some were dead before of what code can mend."""
     what = render.count(number, "workflow")

@@ -18,6 +18,8 @@ from gasoline_es.core.state import OVER, Status, Summary
 WITH_STEPS_MAX: Final = 200
 """Of so many workflows the steps are kept: more than stand on any terminal."""
 STEPS_MAX: Final = 3
+ENDED_OTHERWISE_MAX: Final = 10_000
+"""Of so many that were cancelled or silenced it is kept that they were, in case they start over; the rest completed."""
 MENDED_BY_CODE: Final = frozenset(
     {"HistoryDiverged", "LatentHistoryFound", "InvalidVersion", "StepMisused", "NotImplementedError"}
 )
@@ -51,6 +53,8 @@ class Picture:
         """Those that run or sleep, by id; who did something last stands last."""
         self.dead: Final = OrderedDict[str, Life]()
         """The dead ones, and those that cannot be read; who died last stands last."""
+        self._ended_otherwise: Final = OrderedDict[str, Status]()
+        """How those ended that did not complete, by id."""
         self._steps: Final = OrderedDict[str, OrderedDict[Location, list[Event]]]()
 
     def add(self, event: Event) -> Life:
@@ -75,6 +79,10 @@ class Picture:
             self._steps.pop(workflow_id, None)
         if summary.status in OVER:
             self._steps.pop(workflow_id, None)
+            if summary.status != "complete":
+                self._ended_otherwise[workflow_id] = summary.status
+                if len(self._ended_otherwise) > ENDED_OTHERWISE_MAX:
+                    self._ended_otherwise.popitem(last=False)
         else:
             (self.dead if summary.status in ("dead", "unreadable") else self.lives)[workflow_id] = life
             self._keep(workflow_id, event)
@@ -85,7 +93,8 @@ class Picture:
         summary = Summary(event.workflow_id)
         summary.name, summary.seq = event.workflow, event.seq - 1
         if event.seq > 1:
-            self.counts["complete"] -= self.counts["complete"] > 0
+            ended = self._ended_otherwise.pop(event.workflow_id, "complete")
+            self.counts[ended] -= self.counts[ended] > 0
         return Life(summary)
 
     def _keep(self, workflow_id: str, event: Event) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -29,7 +31,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.errors import GasolineError
 from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Log
+from gasoline_es.log.port import Log, Member
 
 ABORTED: Final = 130
 """The exit status after a second Ctrl-C: what a shell shows for a process that SIGINT ended."""
@@ -40,6 +42,8 @@ _WOKEN_MAX: Final = 1_000
 """So many dead workflows are woken after a reload, those that died last."""
 _LOOK_S: Final = 0.05
 """At most so often the log is looked at: it may change a thousand times a second."""
+_OTHERS_S: Final = 1.0
+"""So often it looks for other workers."""
 _DRAW_S: Final = 0.125
 _CLOCK_S: Final = 1.0
 """So often it is drawn although nothing happened, for the times it shows."""
@@ -84,6 +88,11 @@ class Session:
         self._log_there = asyncio.Event()
         self._log_is_new = False
         self._news = asyncio.Event()
+        self._own: set[int] = set()
+        """The processes of all its workers so far: one that was let go may stand on the log a moment longer."""
+        self._others: dict[str, Member] = {}
+        """The other workers on the log that were told of, by their names there."""
+        self._others_looked_s = -math.inf
 
     async def run(self) -> None:
         """Run until somebody ends it. Raises: Failure: it cannot go on, or was ended the hard way. OSError: nobody looks."""
@@ -134,6 +143,7 @@ class Session:
         while not self._stop.is_set():
             to_wake = self._to_wake()
             worker = self._worker = await self._start(to_wake)
+            self._own.add(worker.pid)
             await self._first(worker.ended, self._settled(), self._stop.wait())
             if worker.ready:
                 self._reloads = False
@@ -261,8 +271,8 @@ class Session:
         """Whether what is read happens now, and is told: not what a log held before."""
         if news:
             self._picture = picture
-        self._warn_of_others(log)
         while True:
+            self._tell_of_others(log)
             for events in tail.poll():
                 for event in events:
                     life = picture.add(event)
@@ -274,7 +284,9 @@ class Session:
                 news, self._picture = True, picture
                 if before := sum(1 for _ in picture.mendable()):
                     self._tell(notices.left_dead(before, self._plan.settings.url))
-            await log.changed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OTHERS_S):  # nothing need change when a worker is gone
+                    await log.changed()
             await asyncio.sleep(_LOOK_S)
 
     def _happened(self, event: Event, life: Life) -> None:
@@ -286,11 +298,18 @@ class Session:
         if notice is not None:
             self._tell(notice)
 
-    def _warn_of_others(self, log: Log) -> None:
-        mine = None if self._worker is None else self._worker.pid
-        for member in log.members():
-            if member.pid != mine:
-                self._tell(notices.shared(member.host, member.pid))
+    def _tell_of_others(self, log: Log) -> None:
+        """Tell which other workers have come to the log, and which are gone."""
+        now_s = time.monotonic()
+        if now_s < self._others_looked_s + _OTHERS_S:
+            return
+        self._others_looked_s = now_s
+        others = {one.incarnation: one for one in log.members() if one.pid not in self._own}
+        for name in others.keys() - self._others.keys():
+            self._tell(notices.shared(others[name].host, others[name].pid))
+        for name in self._others.keys() - others.keys():
+            self._tell(notices.left(self._others[name].host, self._others[name].pid))
+        self._others = others
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 
