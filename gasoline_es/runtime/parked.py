@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gasoline_es.core.commands import Land, Park, Reply, SendSignal
+from gasoline_es.core.commands import DiscardParked, Land, Park, Reply, SendSignal
+from gasoline_es.core.discarding import discard_parked
 from gasoline_es.core.parked import Ended, Parked, fold_parked, land, park
 from gasoline_es.core.parked_events import ParkedData, ParkedDiscarded, ParkedEvent, SignalOffered, SignalUnparked
 from gasoline_es.core.ports import ParkedView
@@ -27,13 +28,18 @@ class ParkedSignals(Standing[ParkedEvent, Parked | Ended]):
         self.view = view
         self._partition = partition
 
-    def decide(self, command: Park | Land) -> Reply:
+    def decide(self, command: Park | Land | DiscardParked) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
         parked = self.get(command.parked_id)
         if isinstance(command, Land):
             for data in land(parked, command):
                 self._record(command.parked_id, parked, data)
             return Reply(command.parked_id)
+        if isinstance(command, DiscardParked):
+            discarded, reply = discard_parked(parked, command)
+            for data in discarded:
+                self._record(command.parked_id, parked, data)
+            return reply
         events, reply = park(parked, command, self._partition.now_us())
         try:
             for data in events:
