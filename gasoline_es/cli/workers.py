@@ -115,14 +115,15 @@ def run(
 
 @commands.command("list", short_help="Show the workers of a log, and what they own.")
 def list_(context: typer.Context, json: Json = None) -> None:
-    """Show the workers that have a log open and move: where they run, their version, and how many partitions they own.
+    """Show the workers that have a log open and move: where they run, their code's version, and how many partitions they own.
 
     \b
     Example:
       gasoline --log file:./data worker list
 
     \b
-    JSON keys: worker, host, pid, version, weight (below 1: it is under pressure and takes less), partitions.
+    JSON keys: worker, host, pid, code_version, weight (below 1: it is under
+    pressure and takes less), partitions. The library's version: see `registry`.
     """
     from gasoline_es.cli.working import show_workers
 

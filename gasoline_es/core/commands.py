@@ -103,13 +103,15 @@ class Recover:
 class Revive:
     """Wake a workflow if it is dead of an error whose text contains ``error`` when this is decided; else leave it alone.
 
-    The reply says with ``created`` whether it was woken.
+    ``recover``: it is recovered instead, or left alone where it cannot be. The reply says with ``created`` whether it was
+    woken or recovered.
     """
 
     TYPE: ClassVar[str] = "revive"
     workflow_id: str
     by: str
     error: str = ""
+    recover: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,8 +446,8 @@ def _checked(command: Command) -> Command:
             raise TypeError(f"a workflow stays in the slot of its schedule: {command.run_id!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
-    elif isinstance(command, Revive) and type(command.error) is not str:
-        raise TypeError(f"error {command.error!r}")
+    elif isinstance(command, Revive) and (type(command.error) is not str or type(command.recover) is not bool):
+        raise TypeError(f"error {command.error!r}, recover {command.recover!r}")
     return command
 
 

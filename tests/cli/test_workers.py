@@ -42,9 +42,15 @@ async def test_worker_of_a_module_runs_until_sigterm_and_is_listed_meanwhile(tmp
         while b"worker runs" not in await soon(process.stderr.readline()):
             pass
         (listed,) = run("--log", url, "worker", "list").objects
-        assert (listed["pid"], listed["version"], listed["weight"], listed["partitions"]) == (process.pid, 7, 1.0, 16)
+        assert (listed["pid"], listed["code_version"], listed["weight"], listed["partitions"]) == (
+            process.pid,
+            7,
+            1.0,
+            16,
+        )
         shown = plain(run_on_terminal("--log", url, "worker", "list", columns=120).stdout)
         assert listed["worker"] in shown
+        assert "CODE VERSION" in shown
         async with Gasoline.open(url) as gasoline:
             handle = await soon(gasoline.dispatch(notes, 1))
             await soon(handle.signal(Note(text="to a worker of the command line")))
