@@ -78,6 +78,32 @@ def test_worker_without_code_is_refused_and_makes_no_log(tmp_path: Path, argumen
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--metrics-port", "1", "nosuchmodule"],
+        ["--metrics-port=1", "nosuchmodule"],
+        ["--code-version", "3", "run", "nosuchmodule"],
+        ["--tracing", "nosuchmodule", "--stop-limit", "5"],
+    ],
+)
+def test_options_of_a_worker_may_stand_before_its_module(tmp_path: Path, arguments: list[str]) -> None:
+    """They are read as those behind it: what is refused here is the module."""
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert "there is no module 'nosuchmodule'" in done.stderr
+
+
+def test_option_that_is_none_of_a_worker_is_said_to_be_none(tmp_path: Path) -> None:
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "--nosuch", "1", "tests.engine.workflows")
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr == "gasoline: No such option: --nosuch. See gasoline worker --help\n"
+    for words in (["--help"], ["-h"]):
+        shown = invoke("worker", *words)
+        assert shown.status == 0
+        assert "MODULE | COMMAND" in shown.stdout
+
+
 def test_workers_of_what_is_no_log(tmp_path: Path) -> None:
     done = invoke("--log", f"file:{tmp_path}/log", "worker", "list")
     assert (done.status, done.stdout) == (1, "")
