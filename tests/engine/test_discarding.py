@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from gasoline_es.errors import (
     SignalNotFound,
     WorkflowNotFound,
 )
-from gasoline_es.testing import Simulation
+from gasoline_es.testing import Simulation, replay_check
 from tests.engine.harness import Fate, Process, World, consumed, discarded, has, kills, rehandle, soon, types
 from tests.engine.test_odd_histories import append_event
 from tests.engine.test_parked import HOUR_S, TAGS, key_at, key_in, receipts, split, told, until_told
@@ -351,7 +352,26 @@ def test_simulation_discards_too() -> None:
         assert handle.output() == ["n"]
 
 
-def test_verbs_that_block_discard_too(tmp_path: object) -> None:
+def test_history_with_a_discarded_signal_replays_in_the_check(tmp_path: Path) -> None:
+    """Complete, and sleeping with the discard behind its last step: the code comes to the same listen."""
+    url = f"file:{tmp_path}/log"
+
+    async def made() -> None:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([notes]):
+            for count in (1, 2):
+                handle = await gasoline.dispatch(notes, count)
+                await handle.signal(Other(), id="bad")
+                await handle.discard_signal("bad")
+                await handle.signal(Note(text="good"))
+                while "signal.consumed" not in types(await handle.history()):
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(made())
+    report = replay_check([notes], url)
+    assert (report.ok, report.histories, list(report.divergences)) == (True, 2, [])
+
+
+def test_verbs_that_block_discard_too(tmp_path: Path) -> None:
     with Gasoline.open_sync(f"file:{tmp_path}/log") as gasoline:
         handle = gasoline.dispatch(notes, 1)
         for number in range(2):
