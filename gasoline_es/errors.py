@@ -110,10 +110,16 @@ class WorkflowNotFound(GasolineError):
 
 
 class SignalDiscarded(GasolineError):
-    """A parked signal is sent again that no workflow came for in time: nobody has it, and nobody gets it under that id.
+    """A parked signal is sent again that was discarded: nobody has it, and nobody gets it under that id.
+
+    No workflow came for it in time, or somebody took it away.
 
     Fields: ``signal_id``, ``signal`` and ``workflow`` (names).
     """
+
+
+class SignalNotFound(GasolineError):
+    """No such signal was received there, or is parked. Fields: ``signal_id``, and ``workflow_id`` or ``workflow`` (a name)."""
 
 
 class ScheduleNotFound(GasolineError):

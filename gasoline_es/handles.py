@@ -88,6 +88,13 @@ class WorkflowHandle(Generic[O]):
         """
         return await self._client.signal(signal, to=self.id, id=id, from_activity=from_activity)
 
+    async def discard_signal(self, signal_id: str) -> None:
+        """Take a signal out of its queue, before a listen gets it: see ``gasoline.discard_signal``.
+
+        Raises: SignalNotFound: it received none of that id. GasolineError: a listen took it already. WorkflowNotFound.
+        """
+        await self._client.discard_signal(signal_id, to=self.id)
+
     async def get(self) -> WorkflowInfo:
         """Return where it stands. Raises: WorkflowNotFound. DefinitionError: the id belongs to another name."""
         info = await self._client.get(self.id)

@@ -1,4 +1,4 @@
-"""Wakes every dead workflow that matches: a deed for an operator, once the cause is mended (semantics.md §7)."""
+"""Wakes or recovers every dead workflow that matches: a deed for an operator, once the cause is mended (semantics.md §7)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ Progress = Callable[[int, int], None]
 class ReviveInfo:
     """What a revival did, or with ``dry_run`` would do.
 
-    ``ids``: of the workflows that were woken, in order of their creation. ``names``: how many of each name they are.
-    ``errors``: how many had died of each error, as its text (cut at 200 characters), the commonest 20. ``passed``: how many
-    had matched, but were dead of that no more when they had their turn: somebody else had woken or ended them.
+    ``ids``: of the workflows that were woken (with ``recover``: recovered), in order of their creation. ``names``: how many
+    of each name they are. ``errors``: how many had died of each error, as its text (cut at 200 characters), the commonest 20.
+    ``passed``: how many had matched, but were dead of that no more when they had their turn: somebody else had woken or ended
+    them; or they could not be recovered, as they were rolled back since. ``final``: of those in ``ids``, how many had died of
+    a final failure of an activity; unless they are recovered they die of it again. ``left``: with ``recover``, how many match
+    and were left alone, dead, as they died of something else.
     """
 
     dry_run: bool
@@ -38,6 +41,8 @@ class ReviveInfo:
     names: Mapping[str, int]
     errors: Mapping[str, int]
     passed: int = 0
+    final: int = 0
+    left: int = 0
 
 
 def check_revival(name: str | None, error: str | None) -> Filters:
@@ -54,18 +59,21 @@ def check_revival(name: str | None, error: str | None) -> Filters:
     return Filters(name=name, status="dead", error=error)
 
 
-async def revive(node: Node, calls: Calls, by: str, wanted: Filters, progress: Progress | None) -> ReviveInfo:
-    """Wake those that match now, some at a time. Each is looked at again where it is decided, by its partition's owner.
+async def revive(
+    node: Node, calls: Calls, by: str, wanted: Filters, progress: Progress | None, *, recover: bool = False
+) -> ReviveInfo:
+    """Wake or recover those that match now, some at a time. Each is looked at again where its partition's owner decides it.
 
     Raises: NoOwner, LogError: as of any call. Those of the times before are woken, and do not match any more.
     """
-    dead = await dead_ones(node, wanted)
+    matching = await dead_ones(node, wanted)
+    dead = fit(matching, recover=recover)
     woken: list[Summary] = []
     if progress is not None:
         progress(0, len(dead))
     for first in range(0, len(dead), AT_A_TIME):
         some = dead[first : first + AT_A_TIME]
-        replies = await calls.decide_many([Revive(one.id, by, wanted.error or "") for one in some])
+        replies = await calls.decide_many([Revive(one.id, by, wanted.error or "", recover) for one in some])
         for one, reply in zip(some, replies, strict=True):
             if reply.error is not None:
                 raise reply.error
@@ -73,7 +81,13 @@ async def revive(node: Node, calls: Calls, by: str, wanted: Filters, progress: P
                 woken.append(one)
         if progress is not None:
             progress(first + len(some), len(dead))
-    return told(woken, dry_run=False, passed=len(dead) - len(woken))
+    left = len(matching) - len(dead)
+    return told(woken, dry_run=False, passed=len(dead) - len(woken), left=left)
+
+
+def fit(dead: list[Summary], *, recover: bool) -> list[Summary]:
+    """Return those that can be woken, which are all; or be recovered, which are those that died of an activity's failure."""
+    return [one for one in dead if one.failures] if recover else dead
 
 
 async def dead_ones(node: Node, wanted: Filters) -> list[Summary]:
@@ -85,7 +99,7 @@ async def dead_ones(node: Node, wanted: Filters) -> list[Summary]:
     return sorted(found, key=lambda one: (one.created_us, one.id))
 
 
-def told(workflows: list[Summary], *, dry_run: bool, passed: int = 0) -> ReviveInfo:
+def told(workflows: list[Summary], *, dry_run: bool, passed: int = 0, left: int = 0) -> ReviveInfo:
     """Say it of these workflows."""
     errors = Counter(str(one.error)[:ERROR_CHARACTERS_MAX] for one in workflows)
     return ReviveInfo(
@@ -94,4 +108,6 @@ def told(workflows: list[Summary], *, dry_run: bool, passed: int = 0) -> ReviveI
         names=dict(Counter(one.name for one in workflows).most_common()),
         errors=dict(errors.most_common(ERRORS_SHOWN_MAX)),
         passed=passed,
+        final=sum(one.failures > 0 for one in workflows),
+        left=left,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, overload
 
-from gasoline_es.core.commands import Park, SendSignal
+from gasoline_es.core.commands import Discard, DiscardParked, Park, Reply, SendSignal
 from gasoline_es.core.durations import duration_us
 from gasoline_es.core.ids import (
     check_caller_id,
@@ -258,6 +258,51 @@ class Signalling(Dispatching):
         with self._span("signal", names.pop() if len(names) == 1 else "many", len(commands)) as span:
             replies = await self._calls.decide_many([span.carry(command) for command in commands])
             return [raised(reply).id for reply in replies]
+
+    @overload
+    async def discard_signal(self, signal_id: str, *, to: str) -> None: ...
+    @overload
+    async def discard_signal(self, signal_id: str, workflow: AnyWorkflow, *, tags: Tags | None = None) -> None: ...
+    async def discard_signal(
+        self,
+        signal_id: str,
+        workflow: AnyWorkflow | None = None,
+        *,
+        to: str | None = None,
+        tags: Tags | None = None,
+    ) -> None:
+        """Take away a signal that nobody has taken yet: of a workflow's queue (``to=``), or one that is parked.
+
+        A parked one is addressed as it was sent: by the workflow and exactly the tags. Durable on return: no listen and no
+        replay gets the signal, also after a ``rerun``. Its id stays known, so that a repeat of the sender's does not bring it
+        back. A workflow that is dead stays so: see ``wake``. Discarding a signal again changes nothing, so a call whose
+        answer was lost can be repeated.
+
+        Raises: ValueError: both ways of addressing were used, or none; that is no id. WorkflowNotFound: ``to`` is no
+            workflow. SignalNotFound: no such signal came there, or is parked. GasolineError: a listen has taken it already,
+            and what is recorded stays: mend the code and wake the workflow, or ``rerun`` it; or a workflow has got the parked
+            one meanwhile, whose id is said; or what is recorded of it makes no sense. InvalidTags.
+        """
+        self._writable("discard_signal")
+        if (to is None) == (workflow is None) or (to is not None and tags is not None):
+            raise ValueError(
+                "give `to=` (a workflow id), or the workflow and the tags with which the signal was parked, one of the two"
+            )
+        check_caller_id("signal id", signal_id)
+        if to is not None:
+            await self._discard(signal_id, to)
+            return
+        assert workflow is not None
+        name = check_name("workflow", workflow.name)
+        await self._discard_parked(signal_id, name, check_tags(tags, f"a signal parked for {name!r}"))
+
+    async def _discard(self, signal_id: str, to: str) -> Reply:
+        return await self._decide(Discard(check_workflow_id(to), signal_id, self._by))
+
+    async def _discard_parked(self, signal_id: str, workflow: str, tags: dict[str, str]) -> Reply:
+        """Discard a parked signal by the name that it waits for: for tools, too, that have no code of it."""
+        stream = parked_id(self._node.log.namespace, workflow, tags, signal_id)
+        return await self._decide(DiscardParked(stream, signal_id, workflow, self._by))
 
     def _signal_command(self, signal: Signal, to: str, caller_id: str | None) -> SendSignal:
         if not isinstance(signal, Signal):  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users

@@ -11,7 +11,7 @@ from gasoline_es.core.ids import (
 )
 from gasoline_es.core.location import format_location, read_location
 from gasoline_es.core.starting_over import RerunInfo, plan
-from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, revive, told
+from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, fit, revive, told
 
 
 class Steering(Asking):
@@ -67,26 +67,31 @@ class Steering(Asking):
         *,
         name: str | None = None,
         error: str | None = None,
+        recover: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ReviveInfo:
         """Wake every dead workflow that matches, once what they died of is mended; say which (semantics.md §7).
 
-        ``name``: of the workflow. ``error``: a part of the error's text, as ``list`` takes it; ``""`` is any. ``dry_run``: only
-        say which they are. ``progress``: called with how many of how many were asked for, now and then.
+        ``name``: of the workflow. ``error``: a part of the error's text, as ``list`` takes it; ``""`` is any. ``recover``:
+        those that died of an activity's final failure are recovered, as by :meth:`recover`, and the others left alone.
+        ``dry_run``: only say which they are. ``progress``: called with how many of how many were asked for, now and then.
 
         They are woken a hundred at a time, and each hundred is durable before the next. Each is woken as by :meth:`wake`, if
         it still matches when its partition's owner decides: so it may be called beside running workers, and again after
-        an error, which leaves those woken that were. A final failure of an activity stays final: see :meth:`recover`.
+        an error, which leaves those woken that were. Without ``recover`` a final failure of an activity stays final: one that
+        died of it dies again, as long as its code does not catch it, and the answer's ``final`` counts them.
 
         Raises: ValueError: neither was given. DefinitionError: that can be no name. NoOwner, LogError: see there.
         """
         wanted = check_revival(name, error)
         if dry_run:
             self._outside("revive")
-            return told(await dead_ones(self._node, wanted), dry_run=True)
+            matching = await dead_ones(self._node, wanted)
+            would = fit(matching, recover=recover)
+            return told(would, dry_run=True, left=len(matching) - len(would))
         self._writable("revive")
-        return await revive(self._node, self._calls, self._by, wanted, progress)
+        return await revive(self._node, self._calls, self._by, wanted, progress, recover=recover)
 
     async def rerun(
         self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False

@@ -171,6 +171,7 @@ class SyncWorkflowHandle(_BlockingHandle[WorkflowHandle[O]], Generic[O]):
 
     output = _blocking(WorkflowHandle[O].output)
     signal = _blocking(WorkflowHandle[O].signal)
+    discard_signal = _blocking(WorkflowHandle[O].discard_signal)
     get = _blocking(WorkflowHandle[O].get)
     history = _blocking(WorkflowHandle[O].history)
     wake = _blocking(WorkflowHandle[O].wake)
@@ -359,6 +360,7 @@ class SyncGasoline(_Blocking):
     dispatch = _blocking(Client.dispatch)
     signal = _blocking(Client.signal)
     signal_many = _blocking(Client.signal_many)
+    discard_signal = _blocking(Client.discard_signal)
     find = _blocking(Client.find)
     get = _blocking(Client.get)
     history = _blocking(Client.history)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +42,17 @@ class Code:
         if not module or not all(name.isidentifier() for name in names):
             raise CodeRefused(f"{text!r} names no code: write shop.orders, shop/orders.py or shop.orders:fulfil,ship")
         return cls(module, names)
+
+    def require(self) -> None:
+        """See that there is such a module, without running any of it. Raises: CodeRefused: there is none.
+
+        That it can be loaded is not said: a file that is being written may not be sound yet.
+        """
+        if self._is_file:
+            if not Path(self.module).is_file():
+                raise CodeRefused(f"{self.module} cannot be read: there is no such file")
+            return
+        _require_importable(self.module)
 
     def load(self) -> Workflows:
         """Import the module and return its workflows. What it prints goes to standard error. Raises: CodeRefused."""
@@ -86,16 +97,45 @@ def by_name_of(workflows: Iterable[Workflow[Any, Any]], module: str = "") -> Wor
 
 
 def _import(dotted: str) -> types.ModuleType:
-    if not all(part.isidentifier() for part in dotted.split(".")):
-        raise CodeRefused(f"{dotted!r} is no module: write shop.orders, or the path of a file as shop/orders.py")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    _make_importable(dotted)
     try:
         return import_module(dotted)
     except ModuleNotFoundError as error:
         if error.name is not None and (dotted == error.name or dotted.startswith(f"{error.name}.")):
-            raise CodeRefused(f"there is no module {dotted!r} here or among what is installed") from error
+            raise _no_module(dotted) from error
         raise
+
+
+def _make_importable(dotted: str) -> None:
+    """Let modules of the current directory be found, as `python -m` does. Raises: CodeRefused: that can be no module."""
+    if not all(part.isidentifier() for part in dotted.split(".")):
+        raise CodeRefused(f"{dotted!r} is no module: write shop.orders, or the path of a file as shop/orders.py")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def _no_module(dotted: str) -> CodeRefused:
+    return CodeRefused(f"there is no module {dotted!r} here or among what is installed")
+
+
+def _require_importable(dotted: str) -> None:
+    """Look for a module as an import does, part by part, but run none of its packages. Raises: CodeRefused."""
+    _make_importable(dotted)
+    path: Sequence[str] | None = None
+    parts = dotted.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        if name in sys.modules:
+            path = getattr(sys.modules[name], "__path__", None)
+        else:
+            finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+            found = (find(name, path) for find in finders if find is not None)
+            spec = next((one for one in found if one is not None), None)
+            if spec is None:
+                raise _no_module(dotted)
+            path = spec.submodule_search_locations
+        if path is None and count < len(parts) and ".".join(parts[: count + 1]) not in sys.modules:
+            raise _no_module(dotted)
 
 
 def _run_file(path: str) -> types.ModuleType:

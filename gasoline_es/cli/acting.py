@@ -11,7 +11,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import DEFAULT_NAMESPACE, reading
 from gasoline_es.cli.settings import Settings
-from gasoline_es.cli.single import history_records
+from gasoline_es.cli.single import history_records, load
 from gasoline_es.engine import Gasoline
 from gasoline_es.handles import WorkflowInfo
 
@@ -33,6 +33,21 @@ def act(settings: Settings, as_json: bool | None, workflow_id: str, deed: Deed) 
         output.object({"id": info.id, "name": info.name, "status": info.status})
     else:
         show(info, output)
+
+
+def wake(settings: Settings, as_json: bool | None, workflow_id: str) -> None:
+    """Wake a workflow, and say so if that will not do: what it died of is recorded as final. Raises: as :func:`act`."""
+    with reading(settings) as log:
+        final = bool(load(log, workflow_id).state.summary.failures)
+    info = asyncio.run(_done(settings, workflow_id, lambda gasoline: gasoline.wake(workflow_id)))
+    output = Output(as_json)
+    if output.json:
+        output.object({"id": info.id, "name": info.name, "status": info.status, "final": final})
+        return
+    show(info, output)
+    if final:
+        told = "it died of a final failure of an activity, and will of it again: to have it tried again, "
+        output.console.print(f"{told}`gasoline workflow recover {info.id}`", style="yellow", soft_wrap=True)
 
 
 def deciding(settings: Settings, *, tracing: bool = False) -> AbstractAsyncContextManager[Gasoline]:

@@ -412,7 +412,8 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
         case ev.SignalReceived():
             yield _signal(event, full)
         case ev.SignalDiscarded():
-            line = Line(f"{render.count(len(data.signal_ids), 'signal')} discarded", _at(event), rest_style=FAINT)
+            by = "" if data.by is None else f" by {escape(data.by)}"
+            line = Line(f"{render.count(len(data.signal_ids), 'signal')} discarded{by}", _at(event), rest_style=FAINT)
             received = [signals[signal_id] for signal_id in data.signal_ids if signal_id in signals]
             line.below.extend(_signal(one, full) for one in received)
             yield line

@@ -21,6 +21,8 @@ from projections.queues import SignalQueues
 
 _WIDE: Final = 110
 """From so many columns on a row shows when a workflow was created; below, how long ago that is."""
+_BETWEEN: Final = " · "
+_INDENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,18 @@ def error_members(error: ErrorInfo) -> dict[str, Any]:
 
 
 def show(rows: Sequence[Row], output: Output) -> None:
-    """Print one line per workflow, cut at the terminal's width, and how many there are."""
+    """Print one line per workflow, cut at the terminal's width, and how many there are.
+
+    The tags of a dead one stand whole on lines of their own below it, where its error leaves no room: by them one finds what
+    it belongs to.
+    """
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
     console = output.console
     wide = console.width >= _WIDE
     now_us = time.time_ns() // 1000
-    head = ("ID", "NAME", "STATUS", "CREATED" if wide else "AGE", "DETAILS")
+    head = ("ID", "NAME", "STATUS", "CREATED" if wide else "AGE", "DETAILS", "")
     lines = [_cells(row, wide, now_us) for row in rows]
     widths = [max(cell_len(line[column]) for line in (head, *lines)) for column in range(4)]
     widths[1] = min(widths[1], 40 if wide else 16)
@@ -125,7 +131,15 @@ def show(rows: Sequence[Row], output: Output) -> None:
             text.append(set_cell_size(shown, widths[column]) + "  ", style)
         text.append(line[4])
         text.rstrip()
+        below = line[5] if number else ""
+        if below and text.cell_len + cell_len(below) + len(_BETWEEN) <= console.width:
+            text.append(f"{_BETWEEN}{below}")
+            below = ""
         console.print(text, no_wrap=True, overflow="ellipsis")
+        if below:
+            for part in Text(below).wrap(console, console.width - _INDENT, overflow="fold"):
+                part.rstrip()
+                console.print(Text(" " * _INDENT).append_text(part), no_wrap=True)
     by_status = Counter(row.summary.status for row in rows)
     counts = ", ".join(f"{by_status[status]:,} {status}" for status in render.STYLES if by_status[status])  # type: ignore[index]
     console.print(Text(f"{render.count(len(rows), 'workflow')}{': ' if counts else ''}{counts}", style="dim"))
@@ -135,6 +149,8 @@ def _cells(row: Row, wide: bool, now_us: int) -> tuple[str, ...]:
     summary = row.summary
     created = f"{format_time(summary.created_us)[:19]}Z" if wide else render.age(now_us - summary.created_us)
     tags, note = render.tags(summary.tags), render.note(summary)
-    # What stands last may be cut: of a dead workflow that must not be its error.
-    details = (note, tags) if summary.error is not None else (tags, note)
-    return (escape(summary.id), escape(summary.name), summary.status, created, " · ".join(filter(None, details)))
+    if summary.error is None:
+        details, below = _BETWEEN.join(filter(None, (tags, note))), ""
+    else:  # what stands last may be cut: of a dead workflow that must be neither its error nor its tags
+        details, below = note, render.tags(summary.tags, full=True)
+    return (escape(summary.id), escape(summary.name), summary.status, created, details, below)

@@ -125,7 +125,7 @@ def members(found: Registered) -> Iterable[dict[str, Any]]:
             "host": worker.host,
             "pid": worker.pid,
             "started": said.started,
-            "version": said.version,
+            "library": said.version,
             "workflows": said.workflows,
             "activities": said.activities,
         }
@@ -144,7 +144,7 @@ def show(found: Registered, output: Output) -> None:
     console = output.console
     if found.workers:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in ("WORKER", "STARTED", "VERSION", "PROCESS", "OWNS", "STATE"):
+        for column in ("WORKER", "STARTED", "LIBRARY", "PROCESS", "OWNS", "STATE"):
             table.add_column(column, overflow="fold")
         for worker in found.workers:
             said = worker.announced

@@ -188,14 +188,15 @@ def trigger(context: typer.Context, name: Name, json: Json = None) -> None:
 
     \b
     Examples:
-      gasoline schedule trigger nightly --json | jq -r .last_run
+      gasoline schedule trigger nightly
+      gasoline workflow get "$(gasoline schedule trigger nightly --json | jq -r .id)"
 
     \b
-    JSON keys: as of `schedule get`; last_run is the workflow that was started.
+    JSON keys: id, name (of the workflow that was started), schedule.
     """
-    from gasoline_es.cli.scheduling import changed
+    from gasoline_es.cli.scheduling import trigger
 
-    changed(settings_of(context), "trigger", checked_name("schedule", name), json)
+    trigger(settings_of(context), checked_name("schedule", name), json)
 
 
 @commands.command(short_help="End a schedule.")

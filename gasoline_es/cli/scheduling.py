@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gasoline_es.cli.acting import deciding
+from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Misuse
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import DEFAULT_NAMESPACE, reading, require_namespace
@@ -48,6 +49,24 @@ def changed(settings: Settings, verb: ScheduleVerb, name: str, as_json: bool | N
         return gasoline._change_schedule(verb, name)  # pyright: ignore[reportPrivateUsage] -- made for this
 
     _decided(settings, name, deed, as_json)
+
+
+def trigger(settings: Settings, name: str, as_json: bool | None) -> None:
+    """Start a workflow of a schedule now, and print which. Raises: Failure: there is no such log, namespace or schedule."""
+    with reading(settings) as log:
+        one_of(log, name, removed=False)
+
+    async def done() -> tuple[str, str]:
+        async with deciding(settings) as gasoline:
+            reply = await gasoline._change_schedule("trigger", name)  # pyright: ignore[reportPrivateUsage] -- made for this
+            return reply.id, (await gasoline.get(reply.id)).name
+
+    started, workflow = asyncio.run(done())
+    output = Output(as_json)
+    if output.json:
+        output.object({"id": started, "name": workflow, "schedule": name})
+    else:
+        output.console.print(f"{escape(workflow)} {started} started by {escape(name)}", soft_wrap=True)
 
 
 def _decided(

@@ -1,4 +1,4 @@
-"""``gasoline signal …``: list, get, send."""
+"""``gasoline signal …``: list, get, send, discard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gasoline_es.cli.typed import (
 commands = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Signals: which are queued and not taken, what became of one; and sending one by hand.",
+    help="Signals: which are queued and not taken, what became of one; sending one, or taking one away, by hand.",
 )
 
 To = Annotated[
@@ -200,3 +200,35 @@ def send(
             f"the body of a signal is a JSON object of its fields, as in '{{}}' or '{{\"cents\": 900}}', not {raw[:40]!r}"
         )
     send(settings, signal, raw, to, target, tags_of(tag), id, length_of("--park", park), json)
+
+
+@commands.command(short_help="Take away a signal that nobody has taken yet.")
+def discard(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="SIGNAL_ID", help="The signal's id.", show_default=False)],
+    to: To = None,
+    parked: Annotated[bool, typer.Option("--parked", help="Only where it waits for a workflow to be started.")] = False,
+    json: Json = None,
+) -> None:
+    """Take away a signal that nobody has taken yet: queued for a workflow, or parked for one that is not there.
+
+    For one that a workflow cannot do with. No listen and no replay gets it; its sender's repeat with the id does not bring it
+    back. An id that its sender made up may wait in several places: then say which, with --to or --parked. What a listen has
+    taken is refused: it stands in the history. Discarding it again changes nothing. A dead workflow stays dead until it is
+    woken.
+
+    \b
+    Examples:
+      gasoline signal discard "payment of 42"
+      gasoline signal discard "payment of 42" --to ID
+      gasoline signal discard "payment of 42" --parked
+
+    \b
+    JSON keys: id, name, workflow_id (null: it was parked), workflow, status
+    (of the workflow; null: it was parked), discarded (false: it was before).
+    """
+    from gasoline_es.cli.discarding import discard
+
+    if parked and to is not None:
+        raise Misuse("--to goes without --parked: a parked signal is for no workflow by its id")
+    discard(settings_of(context), id, to, parked, json)

@@ -12,7 +12,21 @@ from gasoline_es.cli.typed import Json, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
-    """``gasoline worker MODULE`` is short for ``gasoline worker run MODULE``."""
+    """``gasoline worker MODULE`` is short for ``gasoline worker run MODULE``, also with options of that before MODULE."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the group's own arguments; an option that is none of its own, but one of ``run``, begins a ``run``."""
+        if args and args[0].partition("=")[0] in self._options_of_run():
+            rest = list(args)
+            if "run" in rest[:-1]:  # written out after all; at the end it is a module's name
+                rest.remove("run")
+            args = ["run", *rest]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+    def _options_of_run(self) -> set[str]:
+        run: Any = self.commands["run"]
+        return {option for one in run.params for option in one.opts if option.startswith("-")} - {"-h", "--help"}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take what is no command for a module to run."""
@@ -119,15 +133,17 @@ def run(
 
 @commands.command("list", short_help="Show the workers of a log, and what they own.")
 def list_(context: typer.Context, json: Json = None) -> None:
-    """Show the workers that have a log open and move: where they run, their version, and how many partitions they own.
+    """Show the workers that have a log open and move: where they run, their code's version, and how many partitions they own.
 
     \b
     Example:
       gasoline --log file:./data worker list
 
     \b
-    JSON keys: worker, host, pid, version, weight (below 1: it is under pressure and takes less), partitions,
-    held_up_since, held_up_by (what its event loop stands still for; null: it moves).
+    JSON keys: worker, host, pid, code_version, weight (below 1: it is under
+    pressure and takes less), partitions, held_up_since, held_up_by (what its
+    event loop stands still for; null: it moves). The library's version: see
+    `registry`.
     """
     from gasoline_es.cli.working import show_workers
 

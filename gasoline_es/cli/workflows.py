@@ -207,7 +207,7 @@ def wake(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
     """Run a workflow again: a dead one replays what is recorded, with the code of the worker that runs it.
 
     One that died of a mistake in the code goes on from where it was once the code is mended. A failure of an activity
-    that is recorded as final stays so: see `workflow recover`. One that runs, or is over, is left alone.
+    that is recorded as final stays so, which is said: see `workflow recover`. One that runs, or is over, is left alone.
 
     \b
     Examples:
@@ -215,11 +215,12 @@ def wake(context: typer.Context, id: WorkflowId, json: Json = None) -> None:
       gasoline workflow wake ID --json | jq -r .status
 
     \b
-    JSON keys: id, name, status.
+    JSON keys: id, name, status, final (true: it had died of an activity's final
+    failure, and will of it again).
     """
-    from gasoline_es.cli.acting import act
+    from gasoline_es.cli.acting import wake
 
-    act(settings_of(context), json, id, lambda gasoline: gasoline.wake(id))
+    wake(settings_of(context), json, id)
 
 
 @commands.command(short_help="Run every dead workflow that matches again.")
@@ -230,6 +231,12 @@ def revive(
         str | None,
         typer.Option(metavar="TEXT", help='Only those whose error contains this; "" is any.', show_default=False),
     ] = None,
+    recover: Annotated[
+        bool,
+        typer.Option(
+            "--recover", help="Let the activities run again whose final failures they died of: `workflow recover`."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which they are.")] = False,
     json: Json = None,
 ) -> None:
@@ -237,20 +244,24 @@ def revive(
 
     A hundred at a time, each hundred durable before the next; with a bar on a terminal. It may be called beside a worker,
     and again: those that are not dead any more, or died of something else since, are left alone. A failure of an activity
-    that is recorded as final stays so: see `workflow recover`.
+    that is recorded as final stays so, and it is said how many die of it again; with --recover these are recovered, and
+    those that died of something else are left alone.
 
     \b
     Examples:
       gasoline workflow revive --name fulfil --error KeyError --dry-run
       gasoline workflow revive --error "is closed" --json | jq '.ids | length'
+      gasoline workflow revive --error ActivityMaxFailuresReached --recover
 
     \b
     JSON keys: dry_run, ids, names {name: how many}, errors {text: how many, the
-    commonest 20}, passed (how many were not dead of that any more).
+    commonest 20}, passed (how many were not dead of that any more), final (how
+    many of these died of an activity's final failure), left (with --recover: how
+    many died of something else).
     """
     from gasoline_es.cli.reviving import revive
 
-    revive(settings_of(context), workflow_name(name), error, dry_run, json)
+    revive(settings_of(context), workflow_name(name), error, recover, dry_run, json)
 
 
 @commands.command(short_help="End a workflow for good.")

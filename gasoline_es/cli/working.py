@@ -96,7 +96,7 @@ def show_workers(settings: Settings, as_json: bool | None) -> None:
                     "worker": member.incarnation,
                     "host": member.host,
                     "pid": member.pid,
-                    "version": peer.version,
+                    "code_version": peer.version,
                     "weight": peer.weight,
                     "partitions": owned[member.incarnation],
                     "held_up_since": None if peer.held_up is None else format_time(peer.held_up.since_us),
@@ -117,8 +117,8 @@ def _show(output: Output, rows: Sequence[tuple[str, str, int, Peer, int]]) -> No
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for name in ("worker", "host", "pid", "version", "weight", "partitions"):
-        table.add_column(name, overflow="fold", justify="left" if name in ("worker", "host") else "right")
+    for name in ("WORKER", "HOST", "PID", "CODE VERSION", "WEIGHT", "PARTITIONS"):
+        table.add_column(name, overflow="fold", justify="left" if name in ("WORKER", "HOST") else "right")
     for worker, host, pid, peer, partitions in rows:
         table.add_row(worker, host, str(pid), str(peer.version), f"{peer.weight:g}", str(partitions))
     output.console.print(table)

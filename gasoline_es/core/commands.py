@@ -103,13 +103,15 @@ class Recover:
 class Revive:
     """Wake a workflow if it is dead of an error whose text contains ``error`` when this is decided; else leave it alone.
 
-    The reply says with ``created`` whether it was woken.
+    ``recover``: it is recovered instead, or left alone where it cannot be. The reply says with ``created`` whether it was
+    woken or recovered.
     """
 
     TYPE: ClassVar[str] = "revive"
     workflow_id: str
     by: str
     error: str = ""
+    recover: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,35 @@ class Land:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Take a signal out of a workflow's queue: no listen gets it. Asked again, nothing changes.
+
+    The reply says with ``created`` whether this command did it.
+    """
+
+    TYPE: ClassVar[str] = "discard"
+    workflow_id: str
+    signal_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardParked:
+    """Let go of a parked signal: no workflow gets it. ``workflow`` is the name that it waits for; else as :class:`Discard`."""
+
+    TYPE: ClassVar[str] = "discard_parked"
+    parked_id: str
+    signal_id: str
+    workflow: str
+    by: str
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it."""
+        return self.parked_id
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """A worker asks a process that drives nothing to release the partition. ``workflow_id`` is empty: it is for the owner."""
 
@@ -262,8 +293,8 @@ class Yield:
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
-Asked = Decidable | Rerun | SetSchedule | ChangeSchedule | Park | Land
-"""What one may ask of a workflow, or of what stands beside. (A rerun is decided from its whole history.)"""
+Asked = Decidable | Rerun | Discard | SetSchedule | ChangeSchedule | Park | Land | DiscardParked
+"""What one may ask of a workflow, or of what stands beside. (A rerun and a discard are decided from its whole history.)"""
 Command = Asked | Yield
 
 _KINDS: tuple[type[Command], ...] = (
@@ -281,6 +312,8 @@ _KINDS: tuple[type[Command], ...] = (
     ChangeSchedule,
     Park,
     Land,
+    Discard,
+    DiscardParked,
     Yield,
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
@@ -294,8 +327,8 @@ _LEFT_OUT = frozenset({_TRACEPARENT, "schedule", "parked"})
 class Reply:
     """What became of a command: the workflow or signal id it names, or an error.
 
-    ``created``: it made that workflow, or woke it. ``output``: of a completed workflow. ``stands``: of a parked signal that was
-    sent before, "delivered" if a workflow has got it.
+    ``created``: it made that workflow, or woke it, or discarded that signal. ``output``: of a completed workflow. ``stands``:
+    of a parked signal that was sent before, "delivered" if a workflow has got it.
     """
 
     id: str = ""
@@ -402,6 +435,10 @@ def _checked(command: Command) -> Command:
         _check_schedule(command)
     elif isinstance(command, Park):
         _check_parking(command)
+    elif isinstance(command, Discard | DiscardParked):
+        check_caller_id("signal id", command.signal_id)
+        if isinstance(command, DiscardParked):
+            check_name("workflow", command.workflow)
     elif isinstance(command, ChangeSchedule):
         if command.verb not in get_args(ScheduleVerb) or type(command.name) is not str:
             raise TypeError(f"verb {command.verb!r}, name {command.name!r}")
@@ -409,8 +446,8 @@ def _checked(command: Command) -> Command:
             raise TypeError(f"a workflow stays in the slot of its schedule: {command.run_id!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
-    elif isinstance(command, Revive) and type(command.error) is not str:
-        raise TypeError(f"error {command.error!r}")
+    elif isinstance(command, Revive) and (type(command.error) is not str or type(command.recover) is not bool):
+        raise TypeError(f"error {command.error!r}, recover {command.recover!r}")
     return command
 
 

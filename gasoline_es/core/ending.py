@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import cast
 
 from gasoline_es.core import events as ev
@@ -119,7 +120,10 @@ def revive(state: WorkflowState, command: Revive) -> tuple[list[ev.EventData], R
     summary = state.summary
     if summary.status != "dead" or command.error not in str(summary.error):
         return [], Reply(command.workflow_id)
-    return [ev.WorkflowWoken(command.by)], Reply(command.workflow_id, created=True)
+    if not command.recover:
+        return [ev.WorkflowWoken(command.by)], Reply(command.workflow_id, created=True)
+    events, reply = recover(state, Recover(command.workflow_id, command.by))
+    return (events, replace(reply, created=True)) if events else ([], Reply(command.workflow_id))
 
 
 def _is_undone(state: WorkflowState, location: Location) -> bool:

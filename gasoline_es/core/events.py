@@ -256,10 +256,14 @@ class SignalReceived:
 
 @fact
 class SignalDiscarded:
-    """Still queued when the workflow completed: acknowledged and forgotten (semantics.md §5)."""
+    """No listen will take these, which were queued (semantics.md §5).
+
+    ``by``: who took them away; None: they were left when the workflow ended.
+    """
 
     TYPE: ClassVar[str] = "signal.discarded"
     signal_ids: tuple[str, ...]
+    by: str | None = None
 
 
 @fact

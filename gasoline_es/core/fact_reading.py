@@ -166,7 +166,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "activity.completed": _read_activity_completed,
     "activity.failed": _read_activity_failed,
     "signal.received": lambda d: ev.SignalReceived(d["signal_id"], d["name"], to_json(d["body"]), d.get("sender")),
-    "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"])),
+    "signal.discarded": lambda d: ev.SignalDiscarded(tuple(d["signal_ids"]), d.get("by")),
     "signal.consumed": lambda d: ev.SignalConsumed(parse_location(d["location"]), d["version"], tuple(d["signal_ids"])),
     "sleep.started": _read_sleep_started,
     "sleep.finished": lambda d: ev.SleepFinished(parse_location(d["location"]), d["outcome"]),

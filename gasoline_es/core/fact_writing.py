@@ -149,7 +149,7 @@ def _received(e: ev.SignalReceived) -> dict[str, Any]:
 
 
 def _discarded(e: ev.SignalDiscarded) -> dict[str, Any]:
-    return {"signal_ids": e.signal_ids}
+    return {"signal_ids": e.signal_ids} if e.by is None else {"signal_ids": e.signal_ids, "by": e.by}
 
 
 def _consumed(e: ev.SignalConsumed) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _repeated(parked: Parked | Ended, command: Park) -> Reply:
         case "discarded":
             why = (
                 f"{named} was parked before and is discarded: no workflow {command.workflow!r} with its tags came in time, "
-                "and a repeat changes nothing. Send it with another id"
+                "or somebody took the signal away. A repeat changes nothing: send it with another id"
             )
             return Reply(error=SignalDiscarded(why, **fields))
         case "unreadable":

@@ -61,10 +61,14 @@ class SignalUnparked:
 
 @dataclass(frozen=True, slots=True)
 class ParkedDiscarded:
-    """Nobody came within the time. Written with the same data as when a workflow discards what it did not take."""
+    """No workflow gets it: nobody came within the time, or somebody took it away (``by``).
+
+    Written with the same data as when a workflow discards what it did not take.
+    """
 
     TYPE: ClassVar[str] = "signal.discarded"
     signal_id: str
+    by: str | None = None
 
 
 ParkedData = SignalParked | SignalOffered | SignalReturned | SignalUnparked | ParkedDiscarded | Unreadable
@@ -106,7 +110,8 @@ def _data(data: ParkedData) -> dict[str, Any]:
         case SignalReturned():
             return {"target": data.target, "reason": data.reason}
         case ParkedDiscarded():
-            return {"signal_ids": [data.signal_id]}
+            taken_away = {} if data.by is None else {"by": data.by}
+            return {"signal_ids": [data.signal_id], **taken_away}
         case Unreadable():
             raise AssertionError("what was not understood is never written")
 
@@ -135,7 +140,7 @@ def _read_parked(d: dict[str, Any]) -> SignalParked:
 
 def _read_discarded(d: dict[str, Any]) -> ParkedDiscarded:
     (signal_id,) = d["signal_ids"]
-    return ParkedDiscarded(signal_id)
+    return ParkedDiscarded(signal_id, d.get("by"))
 
 
 _READERS: Final[dict[str, Callable[[dict[str, Any]], ParkedData]]] = {

@@ -214,6 +214,8 @@ class _Gone:
         if isinstance(data, ev.WorkflowRecovered):
             # What it opened and stays is open: a step beside the one that starts over goes on.
             return seq > self.first and all(self._goes(at, seq, set()) for at in data.locations)
+        if isinstance(data, ev.SignalDiscarded) and data.by is not None:
+            return False  # somebody's wish, and none of what the step led to: what was taken away does not come back
         return isinstance(data, _ENDING) and seq > self.first
 
     def _goes(self, location: Location, seq: int, beside: set[Location]) -> bool:
@@ -334,6 +336,9 @@ def _copy(data: ev.EventData, original: str, request_id: str, numbers: Sequence[
             return replace(data, superseded=(), returned=(), seed=data.seed or original)
         case ev.ActivityStarted():
             return None  # an attempt of the original's
+        case ev.SignalDiscarded():
+            # Taken away by somebody, so also from the copy's queue. What was left at an end is superseded with the end.
+            return data
         case ev.LoopCommitted() if data.handlers:
             handlers = tuple(replace(one, seq=bisect_right(numbers, one.seq)) for one in data.handlers)
             return replace(data, handlers=handlers)

@@ -74,6 +74,7 @@ class Summary:
         "completed_us",
         "created_us",
         "error",
+        "failures",
         "id",
         "name",
         "ray_id",
@@ -96,6 +97,8 @@ class Summary:
         self.updated_us = 0
         self.completed_us: int | None = None
         self.error: ev.ErrorInfo | None = None
+        self.failures = 0
+        """While it is dead: so many final failures of activities left its body. They stay final when it is woken."""
         self.waiting: ev.WorkflowSuspended | None = None
         self.worker = ""
 
@@ -130,15 +133,16 @@ class Summary:
                 self.tags = shared_tags(data.tags)
             case ev.WorkflowRerun():
                 self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
+                self.failures = 0
                 self.tags = shared_tags(data.tags)
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
                 self.status, self.completed_us, self.waiting, self.error = "complete", time_us, None, None
             case ev.WorkflowFailed():
-                self.status, self.error, self.waiting = "dead", data.error, None
+                self.status, self.error, self.waiting, self.failures = "dead", data.error, None, len(data.failures)
             case ev.WorkflowWoken() | ev.WorkflowRecovered():
-                self.status, self.waiting, self.error = "running", None, None
+                self.status, self.waiting, self.error, self.failures = "running", None, None, 0
             case ev.WorkflowCancelRequested():
                 # Whatever it waits for: it is to be thrown the cancel. A dead one is cancelled by the next event.
                 self.status, self.waiting = "running", None

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from gasoline_es.core.commands import Land, Park, Reply, SendSignal
+from gasoline_es.core.commands import DiscardParked, Land, Park, Reply, SendSignal
+from gasoline_es.core.discarding import discard_parked
 from gasoline_es.core.parked import Ended, Parked, fold_parked, land, park
 from gasoline_es.core.parked_events import (
     ParkedData,
@@ -43,13 +44,18 @@ class ParkedSignals(Standing[ParkedData, ParkedEvent, Parked | Ended]):
         super().__init__(partition, view, PARKED)
         self.view = view
 
-    def decide(self, command: Park | Land) -> Reply:
+    def decide(self, command: Park | Land | DiscardParked) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
         parked = self.get(command.parked_id)
         if isinstance(command, Land):
             for data in land(parked, command):
                 self.record(command.parked_id, data)
             return Reply(command.parked_id)
+        if isinstance(command, DiscardParked):
+            discarded, reply = discard_parked(parked, command)
+            for data in discarded:
+                self.record(command.parked_id, data)
+            return reply
         events, reply = park(parked, command, self._partition.now_us())
         try:
             for data in events:

@@ -21,6 +21,8 @@ from gasoline_es.core.commands import (
     Cancel,
     ChangeSchedule,
     Command,
+    Discard,
+    DiscardParked,
     Dispatch,
     Land,
     Park,
@@ -60,6 +62,7 @@ from gasoline_es.log.port import (
     Section,
 )
 from gasoline_es.runtime.batch import Batch, Done
+from gasoline_es.runtime.discarding import discard
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
@@ -329,7 +332,9 @@ class Partition:
             return start_over(self, command)
         if isinstance(command, SetSchedule | ChangeSchedule):
             return self.schedules.decide(command)
-        if isinstance(command, Park | Land):
+        if isinstance(command, Discard):
+            return discard(self, command)
+        if isinstance(command, Park | Land | DiscardParked):
             return self.parked.decide(command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:

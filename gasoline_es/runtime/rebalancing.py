@@ -47,6 +47,8 @@ class Rebalancing:
         self._asked: dict[int, int] = {}
         self._left_at = -OLDER_LEAVE_S
         self._stays: dict[int, float] = {}
+        self._gave_up: dict[str, list[int]] = {}
+        """The partitions that this look has given up, by why."""
         self._waiting_for = 0
         self._waits_since = 0.0
         driver.fewer = self._again.set
@@ -134,12 +136,15 @@ class Rebalancing:
         newest = all(peer.version <= self._version for peer in peers)
         if lacks < 0:
             self._let_leave(-lacks, newest)
-        for index in list(driver.leaving):
-            if lacks > 0:
-                self._stay(index)
-                lacks -= 1
-            else:
-                await self._see_off(index, newest)
+        try:
+            for index in list(driver.leaving):
+                if lacks > 0:
+                    self._stay(index)
+                    lacks -= 1
+                else:
+                    await self._see_off(index, newest)
+        finally:
+            self._say_given_up()
         if lacks > 0:
             lacks -= await self._take(lacks, peers)
         self._say_waiting(max(lacks, 0))
@@ -209,11 +214,19 @@ class Rebalancing:
             self._driver.leaving.pop(partition.index, None)
         why = "version" if not newest else "pressure" if self.pressure.weight < 1 else "share"
         self._node.recording.given_up[why] += 1
-        _log.info(
-            "gave up partition %d: another worker is to drive it",
-            partition.index,
-            extra={"partition": partition.index, "why": why},
-        )
+        self._gave_up.setdefault(why, []).append(partition.index)
+
+    def _say_given_up(self) -> None:
+        """Say in a line which partitions one look has given up: there may be hundreds."""
+        gave_up, self._gave_up = self._gave_up, {}
+        for why, indexes in gave_up.items():
+            named = ", ".join(map(str, indexes))
+            _log.info(
+                "gave up %d partitions to other workers: %s",
+                len(indexes),
+                named,
+                extra={"gave_up": indexes, "why": why},
+            )
 
     def _stay(self, index: int) -> None:
         partition = self._node.partitions.get(index)

@@ -77,6 +77,10 @@ class SimulatedWorkflow(Generic[O]):
         """Send a signal now; returns its id. Raises: WorkflowNotFound: the workflow is complete."""
         return self._simulation.run(self._handle.signal(signal, id=id), verb="signal")
 
+    def discard_signal(self, signal_id: str) -> None:
+        """Take a signal out of its queue. Raises: SignalNotFound. GasolineError: a listen has taken it."""
+        self._simulation.run(self._handle.discard_signal(signal_id), verb="discard_signal")
+
     def get(self) -> WorkflowInfo:
         """Return where it stands."""
         return self._simulation.run(self._handle.get(), verb="get")

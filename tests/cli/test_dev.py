@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gasoline_es.checking.code import Code
 from tests.cli.developing import Developing, is_alive, save, wait_until
 from tests.cli.terminal import invoke
 
@@ -356,3 +357,31 @@ def test_without_the_package_that_watches_it_says_what_to_install(
     assert done.status == 2
     assert 'pip install "gasoline_es[reload]"' in done.stderr
     assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("nosuch", "there is no module 'nosuch' here"),
+        ("shop.nosuch", "there is no module 'shop.nosuch' here"),
+        ("package.nosuch:order", "there is no module 'package.nosuch' here"),
+        ("package/nosuch.py", "package/nosuch.py cannot be read: there is no such file"),
+    ],
+)
+def test_a_module_that_is_not_there_is_refused_at_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, told: str
+) -> None:
+    """It would wait for a save of nobody knows what; nothing is made, and no package is run to find that out."""
+    save(folder, "shop.py", "raise SystemExit(3)\n")
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("raise SystemExit(4)\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.path", [str(folder), *sys.path])
+    before = sorted(folder.rglob("*"))
+    done = invoke("dev", module)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"gasoline: {told}")
+    assert done.stderr.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+    for there in ("shop", "package", "shop.py", "os.path", "tests.cli.histories"):
+        Code.parse(there).require()

@@ -71,7 +71,7 @@ def copies(story: Story, under: Path) -> Iterator[str]:
 
 def settings_of(story: Story, command: Command) -> dict[str, str]:
     given = ordinary(story, story.hostile)
-    if command.words == ("signal", "get"):
+    if command.words in (("signal", "get"), ("signal", "discard")):
         given["id"] = "hostile-1"
     return given
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ async def test_registry_shows_the_worker_its_definitions_and_what_waits_for_nobo
         )
         assert worker["worker"] == gasoline.log.incarnation
         assert worker["pid"] > 0
-        assert worker["version"]
+        assert worker["library"] == version("gasoline_es"), "not that of the worker's code"
         assert found["workflow"] == [
             {"name": "bill", "workers": [], "waiting": 2, "stranded": True},
             {"name": "ship", "workers": [worker["worker"]], "waiting": 1, "stranded": False},
@@ -68,6 +69,7 @@ async def test_registry_shows_the_worker_its_definitions_and_what_waits_for_nobo
         assert found["activity"] == [{"name": "weigh", "workers": [worker["worker"]]}]
         shown = (await asyncio.to_thread(invoke, "--log", url, "registry", "--text", columns=160)).stdout
         assert "2 workflows wait for a worker that runs bill" in shown
+        assert shown.split()[:3] == ["WORKER", "STARTED", "LIBRARY"]
         assert shown.splitlines()[-1] == "1 worker alive"
     stopped = await asyncio.to_thread(seen, url)
     assert (stopped["worker"], stopped["activity"]) == ([], [])

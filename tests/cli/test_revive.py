@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gasoline_es import Gasoline, WorkflowContext, workflow
+from gasoline_es import ActivityContext, Gasoline, WorkflowContext, activity, workflow
 from tests.cli.terminal import invoke, plain, run_on_terminal
 
 rates: dict[str, float] = {}
@@ -128,3 +128,65 @@ def test_log_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert done.status == 1
     assert "there is no log in" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@activity(max_attempts=1)
+async def ask_the_bank(ctx: ActivityContext, currency: str) -> float:
+    raise ConnectionError("the bank is closed")
+
+
+@workflow
+async def ask(ctx: WorkflowContext, currency: str) -> float:
+    return await ctx.activity(ask_the_bank, currency)
+
+
+@pytest.fixture
+def asked(url: str) -> tuple[str, str]:
+    """The same log with one more that is dead, of an activity's final failure: its URL, and that one's id."""
+
+    async def died() -> str:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([ask]):
+            handle = await gasoline.dispatch(ask, "CHF")
+            while (await handle.get()).status != "dead":
+                await asyncio.sleep(0.01)
+            return handle.id
+
+    return url, asyncio.run(died())
+
+
+def test_woken_ones_that_will_die_again_are_said_with_what_to_do(asked: tuple[str, str]) -> None:
+    """semantics.md §7: a final failure stays final."""
+    url, workflow_id = asked
+    for options in (("--dry-run",), ()):
+        told = invoke("--log", url, "workflow", "revive", "--error", "", *options, "--text", columns=160).stdout
+        assert "1 of them died of a final failure of an activity, and will of it again:" in told
+        assert "to have it tried again, --recover" in told
+    (woken,) = invoke("--log", url, "workflow", "wake", workflow_id).objects
+    assert (woken["status"], woken["final"]) == ("running", False), "it is not dead of it now"
+
+
+def test_wake_says_that_a_final_failure_stays(asked: tuple[str, str]) -> None:
+    url, workflow_id = asked
+    shown = invoke("--log", url, "workflow", "wake", workflow_id, "--text", columns=60).stdout.splitlines()
+    told = "it died of a final failure of an activity, and will of it again: to have it tried again, "
+    assert shown[-1] == f"{told}`gasoline workflow recover {workflow_id}`"
+
+
+def test_wake_tells_it_in_json_too(asked: tuple[str, str]) -> None:
+    url, workflow_id = asked
+    (woken,) = invoke("--log", url, "workflow", "wake", workflow_id).objects
+    assert woken == {"id": workflow_id, "name": "ask", "status": "running", "final": True}
+
+
+def test_revive_recovers_with_a_dry_run_that_says_the_same(asked: tuple[str, str]) -> None:
+    url, workflow_id = asked
+    call = ("--log", url, "workflow", "revive", "--error", "", "--recover")
+    shown = invoke(*call, "--dry-run", "--text", columns=160).stdout.splitlines()
+    assert shown[0].split() == ["would", "recover", "1", "workflow"]
+    assert shown[-1].split(maxsplit=1) == ["left", "3 workflows that died of no activity's failure: wake them"]
+    assert statuses(url) == ["dead"] * 4
+    (would,) = invoke(*call, "--dry-run").objects
+    (done,) = invoke(*call).objects
+    assert done == {**would, "dry_run": False}
+    assert (done["ids"], done["final"], done["left"]) == ([workflow_id], 1, 3)
+    assert sorted(statuses(url)) == ["dead", "dead", "dead", "running"]

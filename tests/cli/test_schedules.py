@@ -89,7 +89,9 @@ def test_it_is_paused_triggered_resumed_and_removed_by_hand(url: str) -> None:
     assert schedule(url, "pause", "nightly").objects[0]["status"] == "paused"
     (triggered,) = schedule(url, "trigger", "nightly").objects
     (run_,) = invoke("--log", url, "workflow", "list", "--tag", "schedule=nightly").objects
-    assert (triggered["fired"], triggered["last_run"]) == (1, run_["id"])
+    assert triggered == {"id": run_["id"], "name": "report", "schedule": "nightly"}
+    (nightly,) = schedule(url, "get", "nightly").objects
+    assert (nightly["fired"], nightly["last_run"]) == (1, run_["id"])
     assert run_["tags"]["a"] == "1"
     assert schedule(url, "resume", "nightly").objects[0]["status"] == "active"
     assert schedule(url, "remove", "nightly").objects[0]["status"] == "removed"
@@ -106,7 +108,13 @@ def test_it_is_paused_triggered_resumed_and_removed_by_hand(url: str) -> None:
         "removed",
     ]
     told = invoke("--log", url, "workflow", "history", run_["id"], "--text").stdout
-    assert f"schedule:  {triggered['id']}" in told
+    assert f"schedule:  {nightly['id']}" in told
+
+
+def test_trigger_says_what_was_started(url: str) -> None:
+    shown = schedule(url, "trigger", "nightly", "--text").stdout
+    (run_,) = invoke("--log", url, "workflow", "list", "--tag", "schedule=nightly").objects
+    assert shown == f"report {run_['id']} started by nightly\n"
 
 
 def test_beside_a_worker_the_worker_decides(url: str) -> None:
@@ -114,7 +122,7 @@ def test_beside_a_worker_the_worker_decides(url: str) -> None:
         async with Gasoline.open(url) as gasoline, gasoline.worker([report]):
             done = await asyncio.to_thread(run, "--log", url, "schedule", "trigger", "nightly")
             assert (done.status, done.stderr) == (0, "")
-            return await gasoline.handle(done.objects[0]["last_run"], report).output(timeout=30)
+            return await gasoline.handle(done.objects[0]["id"], report).output(timeout=30)
 
     assert asyncio.run(beside()) == "sales"
 

@@ -146,6 +146,110 @@ def test_send_by_id_and_by_tags_queues_it_durably(url: str) -> None:
     assert asyncio.run(work()) == 107
 
 
+def discard(url: str, *options: str) -> Done:
+    return invoke("--log", url, "signal", "discard", *options)
+
+
+def test_discard_takes_away_what_is_queued_and_a_repeat_says_so(url: str) -> None:
+    """semantics.md §5: nobody gets it; it is told by `get` and in the history, with who did it."""
+    two = ids(url)["2"]
+    (done,) = discard(url, "hold 2").objects
+    assert done == {
+        "id": "hold 2",
+        "name": "held",
+        "workflow_id": two,
+        "workflow": "order",
+        "status": "running",
+        "discarded": True,
+    }
+    assert discard(url, "hold 2", "--to", two).objects == [{**done, "discarded": False}]
+    assert listed(url) == ["hold 1", "payment of 2"]
+    (told,) = invoke("--log", url, "signal", "get", "hold 2").objects
+    assert told["stands"] == "discarded"
+    assert discard(url, "payment of 2", "--text").stdout == f"paid payment of 2 discarded: was queued for order {two}\n"
+    assert discard(url, "payment of 2", "--text").stdout == (
+        f"paid payment of 2 was discarded before: was queued for order {two}\n"
+    )
+    history = invoke("--log", url, "workflow", "history", two, "--text", columns=160).stdout
+    assert history.count("1 signal discarded by ") == 2
+
+
+def test_discard_of_a_taken_or_unknown_signal_is_refused_in_a_line(url: str) -> None:
+    one = ids(url)["1"]
+    taken = discard(url, "payment of 1")
+    assert (taken.status, taken.stdout, taken.stderr.count("\n")) == (1, "", 1)
+    assert f"'payment of 1' was taken by the listen at {{1}} of workflow {one}" in taken.stderr
+    assert f"gasoline workflow rerun {one} --from '{{1}}'" in taken.stderr
+    for options in (("nothing",), ("hold 2", "--to", one)):
+        unknown = discard(url, *options)
+        assert (unknown.status, unknown.stdout) == (1, "")
+        assert f"no signal {options[0]!r} was received in" in unknown.stderr
+    parked = discard(url, "hold 2", "--parked")
+    assert (parked.status, parked.stdout) == (1, "")
+    assert "no signal 'hold 2' is parked: `gasoline signal get`" in parked.stderr
+    both = discard(url, "hold 2", "--parked", "--to", one)
+    assert (both.status, both.stdout) == (2, "")
+    assert "--to goes without --parked" in both.stderr
+
+
+def test_discard_of_an_id_in_several_places_asks_which(url: str) -> None:
+    """An id that its sender made up is remembered by each workflow for itself."""
+    one, two = ids(url)["1"], ids(url)["2"]
+    send(url, "held", "{}", "--to", two, "--id", "hold 1")
+    send(url, "held", "{}", "--workflow", "order", "--tag", "order=3", "--park", "1h", "--id", "hold 1")
+    which = discard(url, "hold 1")
+    assert (which.status, which.stdout, which.stderr.count("\n")) == (1, "", 1)
+    assert f"'hold 1' waits in 3 places (order {one}, order {two}, parked for order {{'order': '3'}})" in which.stderr
+    assert "say which, with --to ID, or --parked" in which.stderr
+    assert [one["workflow_id"] for one in discard(url, "hold 1", "--to", two).objects] == [two]
+    (parked,) = discard(url, "hold 1", "--parked").objects
+    assert (parked["workflow_id"], parked["workflow"], parked["discarded"]) == (None, "order", True)
+    assert [one["workflow_id"] for one in discard(url, "hold 1").objects] == [one], "the one that waits yet"
+    again = discard(url, "hold 1")
+    assert "waits no more, but came in 3 places" in again.stderr
+
+
+def test_discard_of_a_parked_signal_says_for_whom_it_was(url: str) -> None:
+    send(url, "held", "{}", "--workflow", "order", "--tag", "order=3", "--park", "1h", "--id", "x")
+    assert discard(url, "x", "--text").stdout == "held x discarded: was parked for order\n"
+    assert discard(url, "x", "--text").stdout == "held x was discarded before: was parked for order\n"
+    assert listed(url, "--parked") == []
+    (told,) = invoke("--log", url, "signal", "get", "x").objects
+    assert (told["stands"], told["workflow_id"]) == ("discarded", None)
+
+
+def test_discard_for_a_dead_workflow_says_how_to_wake_it(url: str) -> None:
+    @workflow(name="order")
+    async def breaks(ctx: WorkflowContext, number: int) -> int:
+        await ctx.listen(Held)
+        raise ValueError("no such order")
+
+    async def die() -> str:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([breaks]):
+            handle = await gasoline.dispatch(breaks, 3)
+            await handle.signal(Held())
+            await handle.signal(Paid(cents=1), id="x")
+            while (await handle.get()).status != "dead":
+                await asyncio.sleep(0.01)
+            return handle.id
+
+    three = asyncio.run(die())
+    assert discard(url, "x", "--text", "--to", three).stdout.splitlines() == [
+        f"paid x discarded: was queued for order {three}",
+        f"that workflow is dead: `gasoline workflow wake {three}` runs it again",
+    ]
+
+
+async def test_discard_beside_a_worker_is_decided_there(url: str) -> None:
+    """design §5: through the inbox of its owner."""
+    two = (await asyncio.to_thread(ids, url))["2"]
+    async with Gasoline.open(url) as gasoline, gasoline.worker([order]):
+        done = await asyncio.to_thread(run, "--log", url, "signal", "discard", "hold 2")
+        assert (done.status, done.stderr) == (0, "")
+        assert done.objects[0]["discarded"]
+        assert list((await gasoline.get(two)).queued) == []
+
+
 async def all_are_got(url: str) -> None:
     """Let a client that sends one signal see to those that are parked: whoever owns their partition does."""
     async with Gasoline.open(url) as gasoline:

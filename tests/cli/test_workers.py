@@ -44,9 +44,15 @@ async def test_worker_of_a_module_runs_until_sigterm_and_is_listed_meanwhile(tmp
         while b"worker runs" not in await soon(process.stderr.readline()):
             pass
         (listed,) = run("--log", url, "worker", "list").objects
-        assert (listed["pid"], listed["version"], listed["weight"], listed["partitions"]) == (process.pid, 7, 1.0, 16)
+        assert (listed["pid"], listed["code_version"], listed["weight"], listed["partitions"]) == (
+            process.pid,
+            7,
+            1.0,
+            16,
+        )
         shown = plain(run_on_terminal("--log", url, "worker", "list", columns=120).stdout)
         assert listed["worker"] in shown
+        assert "CODE VERSION" in shown
         async with Gasoline.open(url) as gasoline:
             handle = await soon(gasoline.dispatch(notes, 1))
             await soon(handle.signal(Note(text="to a worker of the command line")))
@@ -94,6 +100,32 @@ def test_worker_without_code_is_refused_and_makes_no_log(tmp_path: Path, argumen
     assert done.status == 2
     assert done.stderr.startswith("gasoline: ")
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--metrics-port", "1", "nosuchmodule"],
+        ["--metrics-port=1", "nosuchmodule"],
+        ["--code-version", "3", "run", "nosuchmodule"],
+        ["--tracing", "nosuchmodule", "--stop-limit", "5"],
+    ],
+)
+def test_options_of_a_worker_may_stand_before_its_module(tmp_path: Path, arguments: list[str]) -> None:
+    """They are read as those behind it: what is refused here is the module."""
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert "there is no module 'nosuchmodule'" in done.stderr
+
+
+def test_option_that_is_none_of_a_worker_is_said_to_be_none(tmp_path: Path) -> None:
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "--nosuch", "1", "tests.engine.workflows")
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr == "gasoline: No such option: --nosuch. See gasoline worker --help\n"
+    for words in (["--help"], ["-h"]):
+        shown = invoke("worker", *words)
+        assert shown.status == 0
+        assert "MODULE | COMMAND" in shown.stdout
 
 
 def test_workers_of_what_is_no_log(tmp_path: Path) -> None:

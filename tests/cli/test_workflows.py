@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from gasoline_es import Gasoline, WorkflowContext, workflow
 from tests.cli.histories import HOSTILE, Story
 from tests.cli.terminal import invoke, jq, settled
 
@@ -96,10 +99,12 @@ def test_time_that_is_none_or_holds_nothing_is_used_wrongly(story: Story, option
 @pytest.mark.parametrize("columns", [38, 80, 250])
 def test_list_as_text_keeps_one_whole_id_and_one_row_for_each_workflow(story: Story, columns: int) -> None:
     done = invoke("--log", story.url, "workflow", "list", "--text", columns=columns)
-    rows = done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    rows = [line for line in lines if not line.startswith("    ")]
     assert [row[:36] for row in rows[1:6]] == story.ids
+    assert "order=43" in "".join(line.strip() for line in lines[2:4]), "the tags of a dead one are whole"
     assert len(rows) == 7 if columns >= 80 else len(rows) >= 7
-    assert max(len(row) for row in rows) <= columns
+    assert max(len(line) for line in lines) <= columns
     if columns == 80:
         assert (
             re.sub(" [0-9]+[sm] +", " <age> ", settled(rows[1])) == "<id>  fulfil    complete  <age> order=42 rush=tr…"
@@ -108,6 +113,32 @@ def test_list_as_text_keeps_one_whole_id_and_one_row_for_each_workflow(story: St
     if columns == 250:
         assert "waits for retry until" in rows[5]
         assert rows[2].endswith("the last time with RuntimeError: the lorry broke down with 43 · order=43")
+
+
+def test_list_shows_the_tags_of_a_dead_one_whole_however_long_they_are(tmp_path: Path) -> None:
+    """By them one finds what it belongs to; what a line has no room for stands below it."""
+    given = {f"customer-{number}": "x" * 60 for number in range(6)}
+
+    @workflow(name="doomed")
+    async def doomed(ctx: WorkflowContext, _: None) -> None:
+        raise RuntimeError("the lorry broke down")
+
+    async def died() -> str:
+        async with Gasoline.open(f"file:{tmp_path}/log") as gasoline, gasoline.worker([doomed]):
+            handle = await gasoline.dispatch(doomed, None, tags=given)
+            while (await handle.get()).status != "dead":
+                await asyncio.sleep(0.01)
+            return handle.id
+
+    workflow_id = asyncio.run(died())
+    for columns in (50, 80, 160):
+        shown = invoke(
+            "--log", f"file:{tmp_path}/log", "workflow", "list", "--text", columns=columns
+        ).stdout.splitlines()
+        assert shown[1].startswith(workflow_id)
+        assert max(map(len, shown)) <= columns
+        below = "".join(line.strip() for line in shown[2:-1])
+        assert below.replace(" ", "") == "".join(f"{name}={value}" for name, value in given.items())
 
 
 def test_list_of_an_empty_log_is_empty(empty_log: str) -> None:

@@ -94,7 +94,7 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         st.none() | payloads,
     ),
     ev.SignalReceived: st.builds(ev.SignalReceived, text, names, payloads, st.none() | text, st.none() | traceparents),
-    ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids),
+    ev.SignalDiscarded: st.builds(ev.SignalDiscarded, ids, st.none() | text),
     ev.SignalConsumed: st.builds(ev.SignalConsumed, locations, counts, ids),
     ev.SleepStarted: st.builds(ev.SleepStarted, locations, counts, times, st.booleans()),
     ev.SleepFinished: st.builds(

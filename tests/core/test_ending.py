@@ -70,6 +70,7 @@ cancel = Cancel(WORKFLOW_ID, "me")
 cancel_now = Cancel(WORKFLOW_ID, "me", now=True)
 silence = Silence(WORKFLOW_ID, "me")
 wake = Wake(WORKFLOW_ID, "me")
+recover_many = Revive(WORKFLOW_ID, "me", "refu", recover=True)
 revive = Revive(WORKFLOW_ID, "me", "Error: refu")
 recover = Recover(WORKFLOW_ID, "me")
 signal = ev.SignalReceived("s1", "paid", b"{}")
@@ -96,6 +97,15 @@ send = SendSignal(WORKFLOW_ID, "s2", "paid", b"{}")
         ((failed(FIRST), ev.WorkflowFailed(ERROR, failures=(FIRST,))), recover, ["workflow.recovered"]),
         ((ev.WorkflowFailed(ERROR),), revive, ["workflow.woken"]),
         ((ev.WorkflowFailed(ERROR),), Revive(WORKFLOW_ID, "me"), ["workflow.woken"]),
+        ((ev.WorkflowFailed(ERROR),), recover_many, []),
+        ((failed(FIRST), ev.WorkflowFailed(ERROR, failures=(FIRST,))), recover_many, ["workflow.recovered"]),
+        ((failed(FIRST), ev.WorkflowFailed(ev.ErrorInfo("E", "x"), failures=(FIRST,))), recover_many, []),
+        (
+            (failed(FIRST), ev.RollbackStarted(SECOND, 1, ERROR), ev.WorkflowFailed(ERROR, failures=(FIRST,))),
+            recover_many,
+            [],
+        ),
+        ((suspended,), recover_many, []),
         ((ev.WorkflowFailed(ev.ErrorInfo("KeyError", "denied")),), revive, []),
         ((ev.WorkflowFailed(ERROR), ev.WorkflowWoken("you")), revive, []),
         ((ev.WorkflowFailed(ERROR), ev.WorkflowWoken("you"), suspended), revive, []),

@@ -77,6 +77,8 @@ class ScriptedLog(Log):
         self.open_gate.set()
         self.asked = asyncio.Event()
         """Set whenever an append has come as far as the gate."""
+        self.close_at = 0
+        """The append that clears the gate as it comes there, by its number; 0: none does."""
         self.refused = asyncio.Event()
         """Set whenever an append was given an error by the script."""
         self.reached = asyncio.Event()
@@ -100,6 +102,8 @@ class ScriptedLog(Log):
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         self._count += 1
         number = self._count
+        if number == self.close_at:
+            self.open_gate.clear()
         self.asked.set()
         await self.open_gate.wait()
         if self._failed:

@@ -54,6 +54,7 @@ def ordinary(name: str) -> Any:
         "when": "0 3 * * *",
         "name": "nightly",
         "to": UNKNOWN,
+        "signal_id": "line 1",
     }
     return given[name]
 
@@ -83,7 +84,11 @@ def call_with(verb: Callable[..., Any], parameter: str | None, text: str) -> dic
             given[one.name] = {text: text} if "Tags" in str(one.annotation) else text
         elif one.default is inspect.Parameter.empty:
             given[one.name] = ordinary(one.name)
-    if verb.__name__ == "signal" and "workflow" in inspect.signature(verb).parameters and "to" not in given:
+    if (
+        verb.__name__ in ("signal", "discard_signal")
+        and "workflow" in inspect.signature(verb).parameters
+        and "to" not in given
+    ):
         given["workflow"] = echo
     if verb.__name__ == "revive" and not {"name", "error"} & set(given):
         given["error"] = "x"
@@ -105,6 +110,7 @@ def test_the_verbs_are_read_from_the_classes() -> None:
     for name in (
         "dispatch",
         "signal",
+        "discard_signal",
         "get",
         "history",
         "list",
@@ -116,7 +122,7 @@ def test_the_verbs_are_read_from_the_classes() -> None:
         "revive",
     ):
         assert {(Gasoline, name), (SyncGasoline, name)} <= found
-    for name in ("signal", "rerun"):
+    for name in ("signal", "discard_signal", "rerun"):
         assert {(WorkflowHandle, name), (SyncWorkflowHandle, name)} <= found
     for name in ("rerun", "message", "subscribe", "tail", "operation"):
         assert (Gasoline, name) in found

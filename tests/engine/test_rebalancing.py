@@ -128,6 +128,19 @@ async def test_full_disk_delays_the_giving_up_and_ends_nothing(any_world: World)
     assert first.node.failure is None
 
 
+async def test_what_one_look_gives_up_is_told_in_one_line(any_world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """There may be hundreds of partitions."""
+    caplog.set_level("INFO", logger="gasoline_es.runtime.rebalancing")
+    first = await any_world.process(partitions=4)
+    await first.work(echo)
+    second = await any_world.worker(echo)
+    await when(lambda: share(first, second) == [2, 2])
+    (told,) = [record for record in caplog.records if record.msg.startswith("gave up")]
+    gave_up = told.__dict__["gave_up"]
+    assert (len(gave_up), told.__dict__["why"]) == (2, "share")
+    assert told.getMessage() == f"gave up 2 partitions to other workers: {gave_up[0]}, {gave_up[1]}"
+
+
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 

@@ -108,3 +108,39 @@ async def test_recover_of_another_death_is_refused_with_what_to_do(any_world: Wo
     with pytest.raises(GasolineError, match=r"did not die of an activity's failure.*Mend the code, then wake"):
         await handle.recover()
     assert (await handle.get()).status == "dead"
+
+
+@workflow
+async def broken(ctx: WorkflowContext, order: int) -> str:
+    raise ConnectionError(f"the bank has no order {order}")
+
+
+async def test_revive_recovers_those_that_died_of_an_activity_and_leaves_the_others(any_world: World) -> None:
+    """semantics.md §7: many at once, with a dry run that says the same; what was woken dies of the same again."""
+    process = await any_world.worker(fulfil, broken)
+    client = process.gasoline
+    down.update(post=False)
+    paying = [await client.dispatch(fulfil, 1)]
+    any_world.clock.advance(0.001)  # the order of creation is told
+    paying.append(await client.dispatch(fulfil, 2))
+    mistaken = await client.dispatch(broken, 3)
+    for handle in (*paying, mistaken):
+        while (await handle.get()).status != "dead":
+            await process.advance(1)
+    would = await client.revive(error="bank", dry_run=True)
+    assert (len(would.ids), would.final, would.left) == (3, 2, 0)
+    woken = await client.revive(error="the bank is closed")
+    assert (woken.ids, woken.final) == (tuple(handle.id for handle in paying), 2)
+    for handle in paying:
+        await process.status(handle.id, "dead")
+    down.update(bank=False)
+    async with any_world.reader() as reader:
+        would = await reader.revive(error="bank", recover=True, dry_run=True)
+    done = await client.revive(error="bank", recover=True)
+    for info in (would, done):
+        assert (info.ids, info.names, info.final, info.left, info.passed) == (woken.ids, {"fulfil": 2}, 2, 1, 0)
+    for number, handle in enumerate(paying, start=1):
+        assert await soon(handle.output()) == f"charged {number}"
+    assert (await mistaken.get()).status == "dead"
+    again = await client.revive(error="bank", recover=True)
+    assert (again.ids, again.left) == ((), 1)

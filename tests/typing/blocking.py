@@ -45,6 +45,7 @@ def handles(gasoline: SyncGasoline, workflow_id: str) -> None:
     assert_type(handle.wake(), None)
     assert_type(handle.cancel(), None)
     assert_type(handle.cancel(now=True), None)
+    assert_type(handle.discard_signal("line-7"), None)
     assert_type(handle.recover(), None)
     assert_type(handle.rerun("{3}"), SyncWorkflowHandle[Receipt])
     assert_type(handle.rerun("{3}", fork=True), SyncWorkflowHandle[Receipt])
@@ -65,6 +66,8 @@ def asks(gasoline: SyncGasoline, workflow_id: str) -> None:
 
 
 def signals(gasoline: SyncGasoline, workflow_id: str) -> None:
+    assert_type(gasoline.discard_signal("line-7", to=workflow_id), None)
+    assert_type(gasoline.discard_signal("line-7", fulfil, tags={"order": "42"}), None)
     assert_type(gasoline.signal(Paid(amount=9), to=workflow_id), str)
     assert_type(gasoline.signal(Paid(amount=9), fulfil, tags={"order": "42"}, id="line-7"), str)
     assert_type(gasoline.signal(Paid(amount=9), fulfil, graceful_not_found=True), str | None)

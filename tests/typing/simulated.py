@@ -19,6 +19,7 @@ def verbs(sim: Simulation, order: Order) -> None:
     assert_type(handle.get(), WorkflowInfo)
     assert_type(handle.cancel(now=True), None)
     assert_type(handle.silence(), None)
+    assert_type(handle.discard_signal("line-7"), None)
     assert_type(handle.recover(), None)
     assert_type(handle.history(), list[Event])
     assert_type(sim.dispatch(tick, None), SimulatedWorkflow[None])

@@ -72,7 +72,7 @@ def dev(
 
     For a developer's own log, not for production: that is `gasoline worker`. Unless --log names one it is in .gasoline
     of the current directory, made if it is not there; GASOLINE_LOG is not used. Workflows under way go on in the new code.
-    Code that cannot be loaded is shown, and nothing runs until it is saved again.
+    Code that cannot be loaded is shown, and nothing runs until it is saved again; a module that is not there at all is refused.
 
     On a terminal a live tree shows what runs and sleeps, its last steps, which activities are under way, and what has died.
     Ctrl-C stops it: running activities get their time to end. A second one gives them up.
@@ -99,7 +99,7 @@ def dev(
     from gasoline_es.cli.dev.changes import check_watching, directories
 
     try:
-        Code.parse(module)
+        Code.parse(module).require()
     except CodeRefused as refused:
         raise Failure(str(refused), USED_WRONGLY) from refused
     check_watching()
