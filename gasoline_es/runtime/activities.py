@@ -288,16 +288,19 @@ class ActivityRunner:
                 if attempt.outcome is None:
                     self._give_up(attempt)
 
-    async def drain(self, limit_s: float) -> int:
-        """Start nothing more, wait for what runs up to the limit, give up the rest. Returns how many were given up."""
+    def start_no_more(self) -> None:
+        """Start nothing any more; what waits for its turn is forgotten."""
         self.stopping = True
         for attempt in self.turns.withdraw(lambda _: True):
             self.forget(attempt)
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._idle.wait()
-        except TimeoutError:
-            pass
+
+    async def until_idle(self) -> None:
+        """Wait until nothing runs."""
+        await self._idle.wait()
+
+    def give_up_all(self) -> int:
+        """Start nothing any more, and give up what runs. Returns how many that were."""
+        self.start_no_more()
         running = [attempt for attempt in self._attempts.values() if attempt.outcome is None]
         for attempt in running:
             self.forget(attempt)

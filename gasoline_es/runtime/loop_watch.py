@@ -45,7 +45,8 @@ _LIBRARIES: Final = tuple(
 class LoopWatch:
     """Watches the running event loop, from :meth:`start` to :meth:`stop`.
 
-    ``tell`` is called from the watching thread, with what holds the loop up, and with None once it goes on.
+    ``tell`` is called from the watching thread, with what holds the loop up, and with None once it goes on; it may come
+    after :meth:`stop` once more.
     """
 
     def __init__(
@@ -57,16 +58,15 @@ class LoopWatch:
         self._pause_s = min(TICK_S, after_s / 10)
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._moved = time.monotonic()
-        self._next_tick: asyncio.TimerHandle | None = None
-        self._suspect: object = None
-        """What ran when it was looked last, while the loop did not move."""
-        self._since = 0.0
-        """Since when, by a monotonic clock, nothing but the suspect was seen."""
-        self._said_s = 0.0
-        self._told: HeldUp | None = None
+        # All by a monotonic clock.
+        self._moved = self._looked = self._not_before = time.monotonic()
         self._end_at = float("inf")
         self._end_status = 0
+        self._next_tick: asyncio.TimerHandle | None = None
+        self._seen: object = None
+        """What ran at each look since the loop last moved; several, one after the other: :data:`_MANY`."""
+        self._said_s = 0.0
+        self._told: HeldUp | None = None
         self._still = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gasoline-loop-watch", daemon=True)
 
@@ -76,6 +76,7 @@ class LoopWatch:
 
     def stop(self) -> None:
         self._still.set()
+        self._end_at = float("inf")
         if self._next_tick is not None:
             self._next_tick.cancel()
 
@@ -86,12 +87,20 @@ class LoopWatch:
 
     @property
     def held_up(self) -> bool:
-        """Whether the loop is held up, as far as was seen. Callable from any thread, and from a signal's handler."""
-        return self._told is not None
+        """Whether the loop is held up right now. Callable from any thread, and from a signal's handler."""
+        now = time.monotonic()
+        return not self._came_late(now) and self._held_s(now) >= self._after_s
 
     def end_after(self, limit_s: float, status: int) -> None:
-        """End the process if the loop is still held up after so long: it was asked to end, and cannot even begin to."""
+        """End the process if the loop is held up after so long: it was asked to end, and cannot even begin to."""
         self._end_at, self._end_status = time.monotonic() + limit_s, status
+
+    def _held_s(self, now: float) -> float:
+        return now - max(self._moved, self._not_before)
+
+    def _came_late(self, now: float) -> bool:
+        """Whether this thread did not run either for a while: the process was frozen, which proves nothing of its loop."""
+        return now - self._looked > self._after_s / 2
 
     def _watch(self) -> None:
         # A worker that nobody stopped, as its process or its loop was about to end, leaves this thread behind.
@@ -101,19 +110,22 @@ class LoopWatch:
     def look(self) -> None:
         """Say what there is to say by now; what the watching thread does again and again."""
         now = time.monotonic()
-        stands = now - self._moved > 2 * self._pause_s and self._loop.is_running()
-        runs = self._runs() if stands else None
-        if runs is None or runs.what is not self._suspect:
-            # The loop moves; or it has much to do at a time, as when thousands of bodies come back at once, which is no
-            # fault of the one that runs at this moment.
+        if self._came_late(now) or not self._loop.is_running():
+            self._not_before = now
+        self._looked = now
+        held_s = self._held_s(now)
+        if held_s <= 2 * self._pause_s:
+            self._seen = None
             if self._told is not None:
                 self._goes_on()
-            self._suspect, self._since = None if runs is None else runs.what, now
             return
-        held_s = now - self._since
-        if held_s >= self._after_s and held_s >= 2 * self._said_s:
+        runs = self._runs()
+        self._seen = runs.what if self._seen in (None, runs.what) else _MANY
+        if held_s < self._after_s:
+            return
+        if held_s >= 2 * self._said_s:
             self._say(runs, held_s)
-        if self._told is not None and now >= self._end_at:
+        if now >= self._end_at:
             end_at_once(self._end_status)
 
     def _runs(self) -> _Running:
@@ -129,19 +141,22 @@ class LoopWatch:
                 name, location = attempt.definition.name, format_location(attempt.wait.location)
                 fields = {**attempt.live.fields, "activity": name, "location": location}
                 return _Running(attempt, f"activity {name}", fields, attempt.definition)
-        return _Running(task, "code" if task is None else f"task {task.get_name()}", {}, None)
+        if task is None:
+            return _Running(_CODE, "code", {}, None)
+        return _Running(task, f"task {task.get_name()}", {}, None)
 
     def _say(self, runs: _Running, held_s: float) -> None:
         self._said_s = held_s
         where, stack = _where(_frame(self._loop_thread), runs.definition)
+        who = f"many in a row, now {runs.told}" if self._seen is _MANY else runs.told
         if self._told is None:
             place = os.path.basename(where)  # others have little room for it
-            self._told = HeldUp(time.time_ns() // 1_000 - int(held_s * 1e6), f"{runs.told} at {place}")
+            self._told = HeldUp(time.time_ns() // 1_000 - int(held_s * 1e6), f"{who} at {place}")
         _log.error(
             "the event loop has been held up for %.0f s by %s at %s: nothing else goes on in this process, and what it "
             "owns waits. Let it await, or make it a `def` activity, which runs in a thread",
             held_s,
-            runs.told,
+            who,
             where,
             extra={**runs.fields, "held_s": held_s, "at": where, "stack": stack},
         )
@@ -150,9 +165,13 @@ class LoopWatch:
     def _goes_on(self) -> None:
         since_us = 0 if self._told is None else self._told.since_us
         held_s = (time.time_ns() // 1_000 - since_us) / 1e6
-        _log.warning("the event loop goes on, after it was held up for %.0f s", held_s, extra={"held_s": held_s})
         self._told, self._said_s = None, 0.0
         self._tell(None)
+        _log.warning("the event loop goes on, after it was held up for %.0f s", held_s, extra={"held_s": held_s})
+
+
+_MANY: Final = object()
+_CODE: Final = object()
 
 
 class _Running(NamedTuple):

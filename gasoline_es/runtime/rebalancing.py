@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -39,6 +40,9 @@ class Rebalancing:
     def __init__(self, node: Node, driver: Driver, version: int, leave_limit_s: float) -> None:
         self.pressure = Pressure()
         self._held_up: HeldUp | None = None
+        self._left = False
+        self._announcing = threading.Lock()
+        """The thread that watches the event loop announces, too."""
         self._node = node
         self._driver = driver
         self._version = version
@@ -54,12 +58,18 @@ class Rebalancing:
         driver.fewer = self._again.set
 
     def announce(self) -> None:
-        """Tell the others that this process is a worker. Raises: LogError."""
-        self._node.log.announce(self._me.about())
+        """Tell the others that this process is a worker, until it has left. Raises: LogError."""
+        with self._announcing:
+            if not self._left:
+                self._node.log.announce(self._me.about())
 
     def leave(self) -> None:
-        """Tell the others that it is none any more: its share is theirs."""
-        with contextlib.suppress(LogError):  # of a log that failed or was closed, which says so itself
+        """Tell the others that it is none any more, for good: its share is theirs."""
+        with (
+            self._announcing,
+            contextlib.suppress(LogError),
+        ):  # of a log that failed or was closed, which says so itself
+            self._left = True
             self._node.log.announce(None)
 
     @property

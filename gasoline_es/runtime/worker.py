@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Iterable
 from types import FrameType, TracebackType
@@ -83,6 +84,7 @@ class Worker:
         self._show()
         self._driver = node.driver = self._make_driver()
         sharing = self._rebalancing = Rebalancing(node, self._driver, self._version, self._stop_limit_s)
+        self._watch = self._start_watch(self._driver, sharing)  # from before the first body runs
         try:
             for partition in list(node.partitions.values()):
                 node.drive(partition)
@@ -113,13 +115,16 @@ class Worker:
     def _make_driver(self) -> Driver:
         return Driver(self.registry, self._node.clock, self._max_concurrency, self._evict_after_s, self._node)
 
+    def _start_watch(self, driver: Driver, sharing: Rebalancing) -> LoopWatch | None:
+        """Watch the event loop; None: that of a simulation, whose time is not the clock's."""
+        watch = LoopWatch(driver, sharing.held_up)
+        watch.start()
+        return watch
+
     def _start_chores(self) -> list[asyncio.Task[None]]:
         """Start what is done now and then for as long as the worker runs. A simulation does it at times of its own."""
         spawn = self._node.spawn
         assert self._rebalancing is not None
-        assert self._driver is not None
-        self._watch = LoopWatch(self._driver, self._rebalancing.held_up)
-        self._watch.start()
         return [
             spawn(self._rebalancing.go_on(), "gasoline-share"),
             spawn(self._rebalancing.watch_pressure(), "gasoline-pressure"),
@@ -150,43 +155,52 @@ class Worker:
     async def stop(self, limit_s: float | None = None) -> None:
         """Stop at the next step: bodies go no further, running activities get until the limit, then are given up.
 
-        What they returned in time is durable when this returns; what was given up runs again elsewhere.
+        What they returned in time is durable when this returns; what was given up runs again elsewhere. Cancelled: everything
+        is given up at once. In any case this process is no worker any more, and others can have its partitions.
         """
         driver, self._driver = self._driver, None
         if driver is None:
             return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        driver.stopping = True
+        sharing, self._rebalancing = self._rebalancing, None
         limit = self._stop_limit_s if limit_s is None else limit_s
-        if driver.runner.running:
-            _log.info("waiting for running activities", extra={"running": driver.runner.running, "limit_s": limit})
-        drained = asyncio.ensure_future(driver.runner.drain(limit))
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait((drained, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not drained.done():
-            drained.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await drained
-            given_up = await driver.runner.drain(0)
-        else:
-            given_up = drained.result()
+        try:
+            try:
+                await self._wind_down(driver, limit)
+            finally:
+                self._let_go(driver)
+                if sharing is not None:
+                    sharing.leave()
+            if sharing is not None and self._node.failure is None and sharing.others:
+                with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
+                    async with asyncio.timeout(max(limit, 1.0)):
+                        await self._node.release_all()
+        finally:
+            await self._hide()
+        _log.info("worker stopped")
+
+    async def _wind_down(self, driver: Driver, limit_s: float) -> None:
+        """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable."""
+        runner = driver.runner
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            driver.stopping = True
+            if runner.running:
+                _log.info("waiting for running activities", extra={"running": runner.running, "limit_s": limit_s})
+            runner.start_no_more()
+            waits = {asyncio.ensure_future(runner.until_idle()), asyncio.ensure_future(self._hurry.wait())}
+            try:
+                await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+        finally:
+            given_up = runner.give_up_all()
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         self._announcement.take_back()
         await self._node.flush()
-        sharing, self._rebalancing = self._rebalancing, None
-        self._let_go(driver)
-        if sharing is not None and self._node.failure is None:
-            sharing.leave()
-            if sharing.others:
-                with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
-                    async with asyncio.timeout(max(limit, 1.0)):
-                        await self._node.release_all()
-        await self._hide()
-        _log.info("worker stopped")
 
     def _show(self) -> None:
         shown = self._exposition
@@ -195,14 +209,14 @@ class Worker:
             _log.info("metrics are served at port %d", shown.port, extra={"port": shown.port})
 
     async def _hide(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         if self._exposition is not None:
             await asyncio.to_thread(self._exposition.stop)  # which waits for a thread
 
     def _let_go(self, driver: Driver) -> None:
         """Close every body and let go of what the driver holds; nothing is waited for."""
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
         self._driver = None
         driver.stopping = True
         for partition in self._node.partitions.values():
@@ -221,12 +235,16 @@ class Worker:
 
         Raises: LogFailed: the log failed; everything acknowledged is safe, the process must start anew.
         """
-        loop = asyncio.get_running_loop()
+        loop, process = asyncio.get_running_loop(), os.getpid()
         stop = asyncio.Event()
         asked: list[int] = []
 
         def ask(number: int, frame: FrameType | None) -> None:
             # Runs between two bytecodes of whatever the main thread is at, so also of what holds the loop up.
+            if os.getpid() != process:  # a child that an activity has forked has no worker to stop
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+                return
             asked.append(number)
             watch, again = self._watch, len(asked) > 1
             if watch is not None and not again:

@@ -22,6 +22,7 @@ from gasoline_es.log.memory import MemoryLog, MemoryStore
 from gasoline_es.log.port import Outcome, Ownership, Section
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.rebalancing import Rebalancing
 from gasoline_es.runtime.worker import MAX_CONCURRENCY, Worker
 
 URL: Final = "memory:simulation"
@@ -99,6 +100,9 @@ class _SimulatedWorker(Worker):
         driver.runner.stand_in = self.stand_in
         driver.jitter = lambda: 0.0
         return driver
+
+    def _start_watch(self, driver: Driver, sharing: Rebalancing) -> None:
+        return None
 
     def _start_chores(self) -> list[asyncio.Task[None]]:
         return []

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from multiprocessing.synchronize import Event as EventType
 from typing import Any
 
 from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, activity, workflow
@@ -281,17 +285,62 @@ async def greedy_body(ctx: WorkflowContext, _: None) -> None:
     threading.Event().wait()
 
 
+@workflow
+async def greedy_at_the_end(ctx: WorkflowContext, _: None) -> None:
+    print("asleep", flush=True)
+    try:
+        await ctx.sleep(3600)
+    finally:
+        print("held up", flush=True)
+        threading.Event().wait()
+
+
+@activity
+async def fork_one(ctx: ActivityContext, _: None) -> int | None:
+    fork = multiprocessing.get_context("fork")
+    lives = fork.Event()
+    child = fork.Process(target=_live, args=(lives,), daemon=True)
+    child.start()
+    await asyncio.to_thread(lives.wait)  # a signal that comes while it is being forked is lost
+    child.terminate()
+    await asyncio.to_thread(child.join)
+    return child.exitcode
+
+
+def _live(lives: EventType) -> None:
+    lives.set()
+    time.sleep(20)  # and no longer, if nothing ends it
+
+
+@workflow
+async def forking(ctx: WorkflowContext, _: None) -> int | None:
+    return await ctx.activity(fork_one, None)
+
+
+async def forks(url: str) -> None:
+    """Print how a child ended that an activity has forked and terminated."""
+    async with Gasoline.open(url) as gasoline:
+        worker = gasoline.worker([forking])
+        working = asyncio.ensure_future(worker.run())
+        await worker.started.wait()
+        print(await (await gasoline.dispatch(forking, None)).output(), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await working
+
+
 async def held_up(url: str, which: str, stop_limit: str) -> None:
     """Dispatch a workflow that others can run, print its id, then be a worker that stands still."""
+    logging.basicConfig()
     defaults = LoopWatch.__init__.__kwdefaults__
     assert defaults is not None
     defaults["after_s"] = 0.3
     async with Gasoline.open(url) as gasoline:
-        worker = gasoline.worker([greedy_body, greedy_activity], stop_limit=float(stop_limit))
+        greedy = {one.name: one for one in (greedy_body, greedy_activity, greedy_at_the_end)}
+        worker = gasoline.worker(greedy.values(), stop_limit=float(stop_limit))
         working = asyncio.ensure_future(worker.run())
         await worker.started.wait()
         print((await gasoline.dispatch(w.echo, "waits")).id, flush=True)
-        await gasoline.dispatch({"greedy_body": greedy_body, "greedy_activity": greedy_activity}[which], None)
+        await gasoline.dispatch(greedy[which], None)
         await working
 
 
@@ -307,5 +356,6 @@ if __name__ == "__main__":
         "join-twenty": join_twenty,
         "suicidal": suicidal,
         "held-up": held_up,
+        "forks": forks,
     }
     asyncio.run(programs[sys.argv[1]](*sys.argv[2:]))
