@@ -29,8 +29,9 @@ def registry(
 
     \b
     JSON: one object a worker (kind "worker": worker, alive, owns, host, pid,
-    started, library (its version), workflows, activities), then one a definition (kind
-    "workflow": name, workers, waiting, stranded; kind "activity": name, workers).
+    started, library (its version), workflows, activities), then one a
+    definition (kind "workflow": name, workers, waiting, stranded; kind
+    "activity": name, workers).
     """
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.reading import reading

@@ -37,12 +37,14 @@ def test_list_on_a_terminal_shows_hostile_text_as_escapes_one_row_for_each_workf
     done = run_on_terminal("--log", story.url, "workflow", "list", columns=columns)
     assert (done.status, done.stderr) == (0, "")
     rows = harmless(done.stdout).split("\n")
-    assert [row[:36] for row in rows[1:6]] == story.ids
-    assert rows[6:] == ["5 workflows: 2 sleeping, 1 complete, 2 dead", ""]
+    below = [row for row in rows[1:-2] if row.startswith("    ")]  # the tags of the dead, where they have no room
+    assert [row[:36] for row in rows[1:-2] if row not in below] == story.ids
+    assert rows[-2:] == ["5 workflows: 2 sleeping, 1 complete, 2 dead", ""]
     assert "\x1b[" in done.stdout  # its own styles are there
     if columns == 400:
-        assert r"\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\r\nforged  row\tx\x9b1m\x85\x7f\x00 \u202egnp" in rows[3]
-        assert "[red]markup[/red] :smile: 日本語" in rows[3]
+        shown = "\n".join(rows)
+        assert r"\x1b[31mred\x1b[0m\x1b[2J\x1b]0;title\x07\r\nforged  row\tx\x9b1m\x85\x7f\x00 \u202egnp" in shown
+        assert "[red]markup[/red] :smile: 日本語" in shown
 
 
 @pytest.mark.parametrize(

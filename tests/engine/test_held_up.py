@@ -77,7 +77,7 @@ async def test_body_that_holds_the_loop_up_is_named(gasoline: Gasoline, caplog: 
         handle = await gasoline.dispatch(greedy, None)
         assert await soon(handle.output()) == "done"
         await goes_on(gasoline)
-    said, after = [one for one in caplog.records if one.name == "gasoline_es.runtime.loop_watch"]
+    said, *_, after = [one for one in caplog.records if one.name == "gasoline_es.runtime.loop_watch"]
     assert said.levelno == logging.ERROR
     assert said.__dict__["workflow_id"] == handle.id
     assert f"the body of workflow greedy at {__file__}:" in said.getMessage()

@@ -355,7 +355,7 @@ async def test_what_cannot_start_over_is_refused_before_anything_is_recorded(
             await gasoline.rerun(handle.id, text)
     with pytest.raises(RerunRefused, match=r"near it are \{1\}, \{2\}, \{3\}, \{4\}$"):
         await handle.rerun("{2, 1}")
-    monkeypatch.setattr("gasoline_es.runtime.partition.RECORD_BYTES_MAX", 1_200)
+    monkeypatch.setattr("gasoline_es.runtime.fitting.RECORD_BYTES_MAX", 1_200)
     for fork in (False, True):
         with pytest.raises(RecordTooLarge):
             await handle.rerun("{3}", fork)

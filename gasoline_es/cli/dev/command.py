@@ -95,13 +95,8 @@ def dev(
         woken: id, name, by; rerun: id, name, by, start; dead: id, name, error;
         attempt_failed: id, name, activity, location, attempt, final, error
     """
-    from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.dev.changes import check_watching, directories
 
-    try:
-        Code.parse(module).require()
-    except CodeRefused as refused:
-        raise Failure(str(refused), USED_WRONGLY) from refused
     check_watching()
     watched = directories(watch or ())
     given = log if log is not None else _given_before(context)
@@ -130,6 +125,7 @@ def _run(
     import asyncio
     from contextlib import suppress
 
+    from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.dev import notices
     from gasoline_es.cli.dev.screen import screen
     from gasoline_es.cli.dev.session import Plan, Session
@@ -137,6 +133,10 @@ def _run(
 
     namespace = settings.namespace or DEFAULT_NAMESPACE
     check_place(settings, namespace)
+    try:
+        Code.parse(module).require()
+    except CodeRefused as refused:
+        raise Failure(str(refused), USED_WRONGLY) from refused
     ignored = os.environ.get("GASOLINE_LOG") if local else None
     if local:
         _keep_out_of_git()
