@@ -17,8 +17,9 @@ from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.ending import cancelled, discarded
+from gasoline_es.core.error_info import error_info, shortened
 from gasoline_es.core.location import format_location
-from gasoline_es.core.replay import Died, End, Returned, Run, error_info
+from gasoline_es.core.replay import Died, End, Returned, Run
 from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
@@ -26,7 +27,7 @@ from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, 
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
-from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, shortened, too_large
+from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, too_large
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.sends import Sends
@@ -209,7 +210,7 @@ class Driver:
                 error_text,
                 extra={**live.fields, **place, "error": error_text, "error_type": end.error.type},
             )
-            partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
+            partition.record(live, ev.WorkflowFailed(end.error, failures=end.failures))
         live.blocked_on = state.summary.seq
         self.timers.disarm(live.id)
         run = live.run

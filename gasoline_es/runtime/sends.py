@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import AwaitOutput, Dispatch, SendSignal
+from gasoline_es.core.error_info import shortened
 from gasoline_es.core.ids import derived_workflow_id, new_workflow_id, unique_slot
 from gasoline_es.core.location import format_location
 from gasoline_es.core.steps import DispatchStep, SignalStep
@@ -159,6 +160,6 @@ class Sends:
         if reply.error is not None:
             if not isinstance(reply.error, WorkflowNotFound | WorkflowCancelled | WorkflowSilenced):
                 raise reply.error
-            error = ev.ErrorInfo(type(reply.error).__name__, reply.error.message)
+            error = shortened(ev.ErrorInfo(type(reply.error).__name__, reply.error.message))
         received = ev.OutputReceived(wait.location, step.version, step.workflow_id, step.name, reply.output, error)
         live.partition.record(live, received)
