@@ -7,7 +7,6 @@ that an append that failed for want of space costs no second execution.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -21,6 +20,7 @@ from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import codec_for
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.operating import Operations, at_work
 from gasoline_es.runtime.live import Live
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
     from gasoline_es.runtime.tracing import AttemptSpan, Tracing
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 Outcome = bytes | AttemptFailed
 """The output as JSON, or how the attempt failed."""

@@ -8,7 +8,6 @@ append that records it, and to ask for an output again changes nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -20,6 +19,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.steps import DispatchStep, SignalStep
 from gasoline_es.core.tags import canonical
 from gasoline_es.core.waits import WaitOutput, WaitSend
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.live import Live
@@ -27,7 +27,7 @@ from gasoline_es.runtime.live import Live
 if TYPE_CHECKING:
     from gasoline_es.runtime.node import Node
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 AGAIN_S: Final = 0.1
 AGAIN_MAX_S: Final = 5.0
