@@ -13,7 +13,7 @@ from types import FrameType, UnionType
 from typing import Any, Literal, TypeVar, cast, overload
 from uuid import UUID
 
-from gasoline_es.core.replay import error_info
+from gasoline_es.core.error_info import error_info
 from gasoline_es.core.steps import (
     ActivityStep,
     Break,

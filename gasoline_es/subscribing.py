@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from gasoline_es.core.durations import to_datetime
 from gasoline_es.core.packets import Packet
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import GasolineError
 from gasoline_es.messages import Message, Received, message_codec
 from gasoline_es.runtime.messages import Feed, Messages
 
 M = TypeVar("M", bound=Message)
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 
 class Subscription(Generic[M]):

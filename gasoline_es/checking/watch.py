@@ -78,11 +78,11 @@ class WatchedRun(Run):
         self._recorded_seq = state.summary.seq
         self.branch = self._root.branch = branches(state, record, (), 1, state.summary.created_us, self)
 
-    def die(self, error: BaseException) -> None:
+    def die(self, error: BaseException, *, code_at_fault: bool = False) -> None:
         """End the run with this error, and keep it."""
         if self.end is None:
             self.error = error
-        super().die(error)
+        super().die(error, code_at_fault=code_at_fault)
 
     def left(self) -> int:
         """Count the recorded steps that the code has not come to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import cast
+from typing import Any, Final, cast
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Cancel, Recover, Reply, Revive, Silence
@@ -143,7 +143,7 @@ def failures_in(error: BaseException, history: History) -> tuple[Location, ...]:
     while to_see and len(found) < FAILURES_MAX:
         one = to_see.pop(0)
         if isinstance(one, BaseExceptionGroup):
-            to_see[:0] = cast("BaseExceptionGroup[BaseException]", one).exceptions
+            to_see[:0] = _errors_in(cast("BaseExceptionGroup[BaseException]", one))
         elif isinstance(one, ActivityFailed):
             location = _located(one)
             entry = None if location is None else history.at(location)
@@ -156,6 +156,15 @@ def failures_in(error: BaseException, history: History) -> tuple[Location, ...]:
             ):
                 found[location] = None
     return tuple(sorted(found))
+
+
+_ERRORS: Final[Any] = BaseExceptionGroup.__dict__["exceptions"]
+
+
+def _errors_in(group: BaseExceptionGroup[BaseException]) -> tuple[BaseException, ...]:
+    """Return what a group was made of, whatever its class makes of ``exceptions``."""
+    found: tuple[BaseException, ...] = _ERRORS.__get__(group)
+    return found
 
 
 def _located(error: ActivityFailed) -> Location | None:

@@ -7,7 +7,7 @@ then answered by its *asker* being told. A node may be dropped instead, when a r
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from gasoline_es.core.branch import Branch
 from gasoline_es.core.history import MessageEntry
@@ -309,15 +309,15 @@ class _Race:
             return
         if error is None:
             self._branches[index].cursor.finish()
-            self._end(index, self._step.encoders[index](value))
+            self._end(index, _to_look_at(self._step.encoders[index](value)))
             self._asker.answered((index, value), None)
             return
         self._errors[index] = error
         if len(self._errors) == len(self._step.steps):
             self._end(None, b"null")
-            cancelled = _cancel_among(self._errors)
-            if cancelled is not None:
-                self._asker.answered(None, cancelled)
+            uncaught = _uncaught_among(self._errors)
+            if uncaught is not None:
+                self._asker.answered(None, uncaught)
                 return
             errors = [error for _, error in sorted(self._errors.items()) if isinstance(error, Exception)]
             self._asker.answered(None, ExceptionGroup("every competitor of the race failed", errors))
@@ -344,6 +344,15 @@ class _Race:
         self._nodes = []
 
 
+RACE_VALUE_BYTES_MAX: Final = 100_000
+"""A winner's value is recorded for people to look at, up to so many bytes of JSON."""
+
+
+def _to_look_at(value: bytes) -> bytes:
+    """What is recorded of a winner's value: a replay takes it from the winner's own steps, so it may be left out."""
+    return value if len(value) <= RACE_VALUE_BYTES_MAX else b"null"
+
+
 class _Catch:
     """A step whose failure is a value."""
 
@@ -359,7 +368,7 @@ class _Catch:
         self._node.start()
 
     def answered(self, value: Any, error: Failure | None) -> None:
-        if isinstance(error, Cancelled):
+        if error is not None and not isinstance(error, Exception):
             self._asker.answered(None, error)
         else:
             self._asker.answered(self._step.made(value) if error is None else self._step.failed(error), None)
@@ -521,6 +530,12 @@ def _not_alone(step: CheckpointStep) -> StepMisused:
 
 def _cancel_among(errors: Mapping[int, Failure]) -> Cancelled | None:
     return next((error for _, error in sorted(errors.items()) if isinstance(error, Cancelled)), None)
+
+
+def _uncaught_among(errors: Mapping[int, Failure]) -> Failure | None:
+    """What passes every ``except Exception``: a cancel before all else."""
+    others = (error for _, error in sorted(errors.items()) if not isinstance(error, Exception))
+    return _cancel_among(errors) or next(others, None)
 
 
 def _no_break(step: LoopStep, value: Any) -> StepMisused:

@@ -17,6 +17,7 @@ from contextvars import Context, ContextVar
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from gasoline_es.core.error_info import text_of
 from gasoline_es.errors import StepMisused
 
 _SIDE_BY_SIDE: Final = (
@@ -297,7 +298,7 @@ def awaited_twice(file: str, line: int) -> StepMisused:
 def explained(error: BaseException, place: tuple[str, int]) -> BaseException:
     """Give the error to tell for one that left a body: with the fix, where Python's own words do not name it."""
     if isinstance(error, RuntimeError | TypeError):
-        said = str(error)
+        said = text_of(error)
         for words, advice in _SAID:
             if words in said:
                 file, line = place

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextvars
 import heapq
-import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.branch import RECORDED, Branch, Record
 from gasoline_es.core.ending import failures_in
+from gasoline_es.core.error_info import error_info
 from gasoline_es.core.guard import enter, leave
 from gasoline_es.core.history import RollbackEntry
 from gasoline_es.core.location import Location, parse_location
@@ -206,7 +206,7 @@ class Run:
             if self.end is None:
                 self._decide()
         except GasolineError as error:
-            self.die(error)
+            self.die(error, code_at_fault=True)
 
     def _read_news(self) -> None:
         news = self.state.news
@@ -400,7 +400,7 @@ class Run:
         if error is None:
             self.end = Returned(value)
             return
-        if isinstance(error, Cancelled):
+        if isinstance(error, Cancelled):  # thrown by this run: else it was a mistake
             self.end = Unwound()
             return
         handlers = self.handlers.newest_first()
@@ -411,9 +411,9 @@ class Run:
         try:
             self._roll_back(error, handlers)
         except GasolineError as refused:
-            self.die(refused)
+            self.die(refused, code_at_fault=True)
 
-    def _roll_back(self, error: Exception, handlers: Sequence[Handler]) -> None:
+    def _roll_back(self, error: BaseException, handlers: Sequence[Handler]) -> None:
         step = RollbackStep(self.branch.version, "on_rollback", None, 0)
         steps = steps_of(handlers, step.version, self._plan_of)
         entry = self.branch.open_rollback(step, error_info(error))
@@ -431,11 +431,15 @@ class Run:
         if self.violation is None:
             self.violation = error
 
-    def die(self, error: BaseException) -> None:
-        """End the run with this error."""
+    def die(self, error: BaseException, *, code_at_fault: bool = False) -> None:
+        """End the run with this error, and undo nothing.
+
+        ``code_at_fault``: the engine refused something, rather than that the error left a body: a loop's state that cannot
+        be kept, say. Nobody could catch that, so mended code need not do what this one did after it.
+        """
         if self.end is None:
             failures = failures_in(error, self.state.history)
-            self.end = Died(error_info(error), isinstance(error, FATAL), failures)
+            self.end = Died(error_info(error), code_at_fault or isinstance(error, FATAL), failures)
             self.close()
 
 
@@ -461,42 +465,3 @@ def runs_ahead(wait: Wait) -> bool:
 
 def _is_ephemeral(wait: Wait | WaitCommit | WaitCancel) -> bool:
     return isinstance(wait, WaitActivity) and wait.ephemeral
-
-
-def error_info(error: BaseException) -> ev.ErrorInfo:
-    """Turn an exception into data, with its traceback as text. The message of a group names the first few errors in it."""
-    shown = traceback.TracebackException.from_exception(error, limit=-50)
-    _keep_users_frames(shown)
-    return ev.ErrorInfo(type(error).__qualname__, _message_of(error), "".join(shown.format()))
-
-
-def _message_of(error: BaseException) -> str:
-    message = _text_of(error)
-    if not isinstance(error, BaseExceptionGroup):
-        return message
-    errors = cast("BaseExceptionGroup[BaseException]", error).exceptions
-    named = [f"{type(one).__qualname__}: {_text_of(one)[:_NAMED_CHARACTERS_MAX]}" for one in errors[:_NAMED_MAX]]
-    if len(errors) > len(named):
-        named.append(f"and {len(errors) - len(named)} more")
-    return f"{message}: {'; '.join(named)}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as broken:
-        return f"(its text cannot be shown: {type(broken).__name__})"
-
-
-def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
-    """Leave out the engine's own frames: they are the same for every error, and hide the author's line."""
-    while shown is not None:
-        kept = [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
-        shown.stack = traceback.StackSummary.from_list(kept)
-        shown = shown.__cause__ or shown.__context__
-
-
-_NAMED_MAX: Final = 3
-"""So many errors of a group are named in its message, each by at most so many characters of its text."""
-_NAMED_CHARACTERS_MAX: Final = 300
-_PACKAGE: Final = __file__.rpartition("core")[0]

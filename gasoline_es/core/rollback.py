@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core import events as ev
+from gasoline_es.core.error_info import ERROR_BYTES_MAX, shortened
 from gasoline_es.core.location import Location, format_location
 from gasoline_es.core.steps import ActivityPlan, ActivityStep
 from gasoline_es.errors import ActivityFailed, DefinitionError
@@ -141,5 +142,6 @@ def error_of(error: ev.ErrorInfo, failed: Sequence[ActivityFailed]) -> ev.ErrorI
     if not failed:
         return error
     shown = "; ".join(str(one) for one in failed[:SHOWN_MAX]) + ("; …" if len(failed) > SHOWN_MAX else "")
-    told = f"{error.message}. And what was to undo its steps failed: {shown}"
-    return ev.ErrorInfo(error.type, told, error.traceback, error.details)
+    message = shortened(error, ERROR_BYTES_MAX // 2).message  # there is room for what follows
+    told = f"{message}. And what was to undo its steps failed: {shown}"
+    return shortened(ev.ErrorInfo(error.type, told, error.traceback, error.details))

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from gasoline_es.core.branch import Branch
+from gasoline_es.core.error_info import error_info, traceback_in
 from gasoline_es.core.flow import Node, place
 from gasoline_es.core.guard import Told, awaited_twice, close_unstarted_behind, explained, guarded, refuse, watch
 from gasoline_es.core.location import Location, format_location
@@ -265,7 +266,7 @@ class Strand:
             except _Failed as failed:
                 value, error = None, failed.error
             except (GasolineError, ValueError) as refused:
-                run.die(refused)
+                run.die(refused, code_at_fault=True)
                 return
             if value is PENDING or run.end is not None:
                 return
@@ -316,14 +317,12 @@ class Strand:
 
     def _raised(self, raised: BaseException) -> None:
         self._coroutine = None
-        close_unstarted_behind(raised.__traceback__)
+        close_unstarted_behind(traceback_in(raised))
         error = self._run.violation or explained(raised, place_of(raised))
-        if isinstance(error, Cancelled) and self._run.cancelled:
-            self._end(None, error)
-        elif not isinstance(error, Exception) or isinstance(error, FATAL):
+        if isinstance(error, FATAL) or (isinstance(error, Cancelled) and not self._run.cancelled):
             self._run.die(error)
         else:
-            self._end(None, error)
+            self._end(None, error)  # also a SystemExit: it leaves body after body, as in any code, and is rolled back
 
     def _end(self, value: Any, error: Failure | None) -> None:
         above = self._asker.branch
@@ -378,7 +377,9 @@ class Strand:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self._run.complaints.append(f"the body raised an error when it was taken out of memory: {error!r}")
+            self._run.complaints.append(
+                f"the body raised an error when it was taken out of memory: {error_info(error)}"
+            )
             return
         finally:
             self._driving = False
@@ -467,7 +468,7 @@ class Strand:
 
 def place_of(error: BaseException) -> tuple[str, int]:
     """The file and line of the body that an error left."""
-    found = error.__traceback__
+    found = traceback_in(error)
     while found is not None and found.tb_frame.f_globals.get("__name__") in _DRIVERS:
         found = found.tb_next
     return ("", 0) if found is None else (found.tb_frame.f_code.co_filename, found.tb_lineno)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gasoline_es.core.branch import Branch
 
 
-Failure = Exception | Cancelled
-"""What a step may give in place of a value."""
+Failure = BaseException
+"""What a step may give in place of a value: an error, a cancel, or what else left the body of a closure."""
 
 
 def made_cancel() -> Cancelled:

@@ -7,20 +7,20 @@ that an append that failed for want of space costs no second execution.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gasoline_es.activity_context import ActivityContext, idempotency_key
 from gasoline_es.core.decide import AttemptFailed
+from gasoline_es.core.error_info import error_info
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.location import Location, format_location
-from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.core.values import codec_for
 from gasoline_es.core.waits import WaitActivity
 from gasoline_es.definitions import Activity
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, InvalidTags, NotRetryable, NotSerializable, RecordTooLarge
 from gasoline_es.operating import Operations, at_work
 from gasoline_es.runtime.live import Live
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
     from gasoline_es.runtime.tracing import AttemptSpan, Tracing
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 Outcome = bytes | AttemptFailed
 """The output as JSON, or how the attempt failed."""
@@ -435,22 +435,20 @@ def _call(attempt: Attempt) -> Outcome:
 
 
 def _failed(attempt: Attempt, error: BaseException) -> AttemptFailed:
-    info = error_info(error)
-    if isinstance(error, NotRetryable):
-        return AttemptFailed(_with_details(attempt, info, error), final=True)
+    info, kind = error_info(error), type(error)  # not ``isinstance``, which asks the error itself
+    if issubclass(kind, NotRetryable):
+        return AttemptFailed(_with_details(attempt, info, cast(NotRetryable, error)), final=True)
     # A mistake in the code, or a result that cannot be kept, is not mended by doing the side effect once more.
-    return AttemptFailed(info, final=isinstance(error, _NOT_MENDED_BY_TIME))
+    return AttemptFailed(info, final=issubclass(kind, _NOT_MENDED_BY_TIME))
 
 
 def _with_details(attempt: Attempt, info: ErrorInfo, error: NotRetryable) -> ErrorInfo:
-    if not error.details:
-        return info
     try:
+        if not error.details:
+            return info
         details = codec_for(Any, "details of NotRetryable").encode(list(error.details), "details")
     except Exception:  # the details cannot be kept: the message still is
         told = {"location": attempt.context.location, "activity": attempt.context.name, "attempt": attempt.number}
-        _log.warning(
-            "details of an error could not be kept", extra={**attempt.live.fields, **told, "error": repr(error)}
-        )
+        _log.warning("details of an error could not be kept", extra={**attempt.live.fields, **told, "error": str(info)})
         return info
     return ErrorInfo(info.type, info.message, info.traceback, details)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import GasolineError, LogError, LogFailed
 from gasoline_es.log.port import Log, Outcome, Section
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.recording import Recording, now_s
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 
 class Source(Protocol):
@@ -87,9 +87,9 @@ class Appender:
                 await self._append_dirty()
             except Exception as error:
                 # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
-                _log.exception("the appender broke")
                 self._failed(LogFailed(f"the appender broke: {error!r}"))
                 self._wake_flushing(everybody=True)
+                _log.exception("the appender broke")
                 return
             finally:
                 self._ended = self._begun

@@ -7,7 +7,6 @@ for: an activity to run, a deadline to pass, a signal to come. A body that waits
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,16 +16,18 @@ from gasoline_es.context import WorkflowContext
 from gasoline_es.core import events as ev
 from gasoline_es.core.decide import AttemptFailed, activity_completed, activity_failed
 from gasoline_es.core.ending import cancelled, discarded
+from gasoline_es.core.error_info import error_info, shortened
 from gasoline_es.core.location import format_location
-from gasoline_es.core.replay import Died, End, Returned, Run, error_info
+from gasoline_es.core.replay import Died, End, Returned, Run
 from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
-from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, shortened, too_large
+from gasoline_es.runtime.fitting import ERROR_BYTES_LEAST, LINE_BYTES_SPARE, in_a_line, too_large
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.sends import Sends
@@ -36,7 +37,7 @@ from gasoline_es.runtime.timers import Timers
 if TYPE_CHECKING:
     from gasoline_es.runtime.node import Node
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 
 class Driver:
@@ -111,8 +112,8 @@ class Driver:
                 run.advance(now_us, live.durable_seq)
             end = run.end
         except Exception as error:  # a bug of ours, or a history that makes no sense: it concerns this workflow alone
-            _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             self._end(partition, live, Died(error_info(error), code_at_fault=True), seq)
+            _log.exception("the engine stumbled over workflow %s", live.id, extra=live.fields)
             return
         finally:
             self.at = None
@@ -200,6 +201,7 @@ class Driver:
             except GasolineError as error:
                 end = Died(error_info(error))
         if isinstance(end, Died) and not is_cancelled:
+            partition.record(live, ev.WorkflowFailed(end.error, failures=end.failures))
             error_text = in_a_line(end.error)
             place = {"location": format_location(end.failures[0])} if end.failures else {}
             _log.error(
@@ -209,7 +211,6 @@ class Driver:
                 error_text,
                 extra={**live.fields, **place, "error": error_text, "error_type": end.error.type},
             )
-            partition.record(live, ev.WorkflowFailed(shortened(end.error), failures=end.failures))
         live.blocked_on = state.summary.seq
         self.timers.disarm(live.id)
         run = live.run

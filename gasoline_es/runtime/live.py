@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from gasoline_es.core.codec import Envelope
 from gasoline_es.core.replay import Run
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.engine_log import EngineLog
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 
 class Live:

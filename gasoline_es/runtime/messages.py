@@ -7,7 +7,6 @@ what subscribers have yet to take: the newest of a topic is looked up in the log
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
@@ -17,13 +16,14 @@ from gasoline_es.clock import Clock
 from gasoline_es.core.packets import Packet, decode_packet
 from gasoline_es.core.tags import matches
 from gasoline_es.core.topics import Topics
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Record, Section, Tail
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.partition import message_record
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 WAITING_MAX: Final = 1_000
 WAITING_BYTES_MAX: Final = 4_000_000

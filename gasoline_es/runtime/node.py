@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -20,6 +19,7 @@ from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import OnTagged, ParkedView, ScheduleView, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
@@ -40,7 +40,7 @@ from gasoline_es.runtime.watching import Watches
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import Tracing
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 _T = TypeVar("_T")
 
 ROLL_BACK_WAIT_S = 0.5
@@ -486,8 +486,8 @@ class Node:
             self.broke(error)
 
     def dropped(self, partition: Partition, workflow_ids: list[str], error: LogError) -> None:
-        _log.warning("an append was not recorded; trying again", extra=_about(partition.index, error))
         _ = self.spawn(self._go_on(partition, workflow_ids), "gasoline-go-on")
+        _log.warning("an append was not recorded; trying again", extra=_about(partition.index, error))
 
     async def _go_on(self, partition: Partition, workflow_ids: list[str]) -> None:
         await asyncio.sleep(ROLL_BACK_WAIT_S)
@@ -502,10 +502,10 @@ class Node:
 
     def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
         self.recording.lost += 1
+        self._forget(partition, error, gone)
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
-        self._forget(partition, error, gone)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:
@@ -519,10 +519,8 @@ class Node:
             await self.release(index)
 
     def _log_failed(self, error: LogError) -> None:
-        if self.failure is None:
-            _log.error(
-                "the log failed; this process takes no further part in it: %s", error, extra={"error": str(error)}
-            )
+        first = self.failure is None
+        if first:
             self.failure = error
             # Others can take over what was ours at once. Not a task of the node's: it must outlive what has failed.
             self._leaving = asyncio.get_running_loop().create_task(self._leave(), name="gasoline-leave")
@@ -532,6 +530,10 @@ class Node:
         self.messages.fail(error)
         self.watches.look()  # whoever waits for an end learns that it will not come
         self.failed.set()
+        if first:
+            _log.error(
+                "the log failed; this process takes no further part in it: %s", error, extra={"error": str(error)}
+            )
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -588,8 +590,8 @@ class Node:
 
     def broke(self, error: BaseException) -> None:
         """Take no further part in the log: what the engine holds in memory cannot be trusted after this error."""
-        _log.error("the engine broke", exc_info=error, extra={"error": repr(error)})
         self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
+        _log.error("the engine broke", exc_info=error, extra={"error": repr(error)})
 
 
 def _about(index: int, error: BaseException) -> dict[str, object]:

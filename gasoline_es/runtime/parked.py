@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -19,13 +18,14 @@ from gasoline_es.core.parked_events import (
     encode_parked_event,
 )
 from gasoline_es.core.ports import ParkedView
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import GasolineError, RecordTooLarge
 from gasoline_es.runtime.standing import Described, Standing
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 
 def _name_of(parked: Parked | Ended) -> str:

@@ -7,7 +7,6 @@ the partition was taken by somebody else, all of it is let go.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +49,7 @@ from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.core.topics import Topics
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
 from gasoline_es.log.port import (
     Appended,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from gasoline_es.runtime.activities import Attempt
     from gasoline_es.runtime.tracing import Tracing
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 INBOX_POLL_MAX = 1_000
 POSITIONS_READ = 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -11,13 +10,14 @@ from gasoline_es.core.commands import ChangeSchedule, Reply, SetSchedule
 from gasoline_es.core.ports import StandingView
 from gasoline_es.core.schedule_events import ScheduleData, ScheduleEvent, encode_schedule_event
 from gasoline_es.core.schedules import Schedule, change_schedule, due_now, fold_schedule_event, refused, set_schedule
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import RecordTooLarge
 from gasoline_es.runtime.standing import Described, Standing
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.partition import Partition
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 AT_ONCE_MAX: Final = 100
 """So many times that were missed are made up for in a row (``missed="all"``) before others have a turn."""

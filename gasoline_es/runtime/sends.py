@@ -8,17 +8,18 @@ append that records it, and to ask for an output again changes nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import AwaitOutput, Dispatch, SendSignal
+from gasoline_es.core.error_info import shortened
 from gasoline_es.core.ids import derived_workflow_id, new_workflow_id, unique_slot
 from gasoline_es.core.location import format_location
 from gasoline_es.core.steps import DispatchStep, SignalStep
 from gasoline_es.core.tags import canonical
 from gasoline_es.core.waits import WaitOutput, WaitSend
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.live import Live
@@ -26,7 +27,7 @@ from gasoline_es.runtime.live import Live
 if TYPE_CHECKING:
     from gasoline_es.runtime.node import Node
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 AGAIN_S: Final = 0.1
 AGAIN_MAX_S: Final = 5.0
@@ -159,6 +160,6 @@ class Sends:
         if reply.error is not None:
             if not isinstance(reply.error, WorkflowNotFound | WorkflowCancelled | WorkflowSilenced):
                 raise reply.error
-            error = ev.ErrorInfo(type(reply.error).__name__, reply.error.message)
+            error = shortened(ev.ErrorInfo(type(reply.error).__name__, reply.error.message))
         received = ev.OutputReceived(wait.location, step.version, step.workflow_id, step.name, reply.output, error)
         live.partition.record(live, received)

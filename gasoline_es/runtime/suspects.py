@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -28,12 +27,13 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.replay import Run
 from gasoline_es.core.state import Started
 from gasoline_es.core.waits import WaitActivity
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError
 from gasoline_es.runtime.activities import ActivityRunner, key_at
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.partition import Partition
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 TRIAL_S: Final = (0.5, 5.0)
 """For how long a suspect is on trial, by how often it was started before; beyond, until it ends."""

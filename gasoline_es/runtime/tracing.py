@@ -7,7 +7,6 @@ that the workflow's first event has (docs/design/0026). Whatever a tracer does w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -24,6 +23,8 @@ from gasoline_es.core.commands import Dispatch
 from gasoline_es.core.history import SignalsEntry, SleepEntry
 from gasoline_es.core.location import Location
 from gasoline_es.core.state import WorkflowState
+from gasoline_es.core.traceparent import readable
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.runtime.call_span import C, CallSpan
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 TEXT_CHARACTERS_MAX: Final = 10_000
 """Of an error's message and traceback, each; spans are for looking at, the whole of it is in the history."""
@@ -89,9 +90,9 @@ class Tracing:
 
         def done(error: Exception | None) -> None:
             if error is None:  # else nothing was dispatched, and whoever asked comes again
-                self.touch(span.end)
+                self.touch(_end, span)
 
-        return replace(command, traceparent=self.touch(_traceparent, span)), done
+        return replace(command, traceparent=readable(self.touch(_traceparent, span))), done
 
     def _sent(self, verb: str, name: str) -> dict[str, Any]:
         operation = {"messaging.operation.name": verb, "messaging.operation.type": "send"}
@@ -134,7 +135,7 @@ class Tracing:
         span = self._start(f"workflow {summary.name}", SpanKind.CONSUMER, attributes, parent, start_ns=start_ns)
         if isinstance(data, ev.WorkflowFailed):
             self.touch(_tell, span, data.error)
-        self.touch(span.end, time_us * 1_000)
+        self.touch(_end, span, time_us * 1_000)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -157,18 +158,21 @@ class Tracing:
         start_ns: int | None = None,
     ) -> Span:
         """``parent`` None: the span that is current."""
-        span = self.touch(self._tracer.start_span, name, parent, kind, attributes, links, start_ns)
+        span = self.touch(_started, self._tracer, name, parent, kind, attributes, links, start_ns)
         return trace.INVALID_SPAN if span is None else span
 
     def touch(self, use: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | None:
         """Return what a use of the tracer, or of one of its spans, gives; None: it raised, which is told once.
 
-        The only way to them: samplers, processors and spans are the user's, and what calls from here are appends that have
-        become durable and attempts that end. Whatever is raised there would break the engine.
+        The only way to them, and ``use`` is a function of this module: even looking up a span's ``end`` runs the user's
+        code. Samplers, processors and spans are the user's, and what calls from here are appends that have become durable
+        and attempts that end. Whatever is raised there would break the engine.
         """
         try:
             return use(*given, **named)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a CancelledError would end the task that appends
             self._complain()
             return None
 
@@ -192,15 +196,15 @@ class _TracedCall(CallSpan):
     ) -> None:
         if isinstance(error, Exception):
             self._tracing.touch(_tell_raised, self._span, error)
-        self._tracing.touch(self._span.end)
+        self._tracing.touch(_end, self._span)
 
     def carry(self, command: C) -> C:
-        return replace(command, traceparent=self._tracing.touch(_traceparent, self._span))
+        return replace(command, traceparent=readable(self._tracing.touch(_traceparent, self._span)))
 
     def reached(self, workflow_id: str, signal_id: str | None = None) -> None:
-        self._tracing.touch(self._span.set_attribute, "gasoline.workflow.id", workflow_id)
+        self._tracing.touch(_set, self._span, "gasoline.workflow.id", workflow_id)
         if signal_id is not None:
-            self._tracing.touch(self._span.set_attribute, "messaging.message.id", signal_id)
+            self._tracing.touch(_set, self._span, "messaging.message.id", signal_id)
 
 
 class AttemptSpan:
@@ -222,10 +226,25 @@ class AttemptSpan:
     def end(self, outcome: bytes | AttemptFailed | None) -> None:
         """The attempt is over. None: nobody waits for its outcome any more."""
         if outcome is None:
-            self._tracing.touch(self._span.set_attribute, "gasoline.activity.given_up", True)
+            self._tracing.touch(_set, self._span, "gasoline.activity.given_up", True)
         elif not isinstance(outcome, bytes):
             self._tracing.touch(_tell, self._span, outcome.error)
-        self._tracing.touch(self._span.end)
+        self._tracing.touch(_end, self._span)
+
+
+def _started(tracer: trace.Tracer, *given: Any) -> Span:
+    return tracer.start_span(*given)
+
+
+def _end(span: Span, time_ns: int | None = None) -> None:
+    if time_ns is None:
+        span.end()
+    else:
+        span.end(time_ns)
+
+
+def _set(span: Span, key: str, value: str | bool) -> None:
+    span.set_attribute(key, value)
 
 
 def _make_current(span: Span) -> None:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.parked import Parked, parked_slot
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, NoOwner
 from gasoline_es.runtime.partition import Partition
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.node import Node
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 LOOK_SOONEST_S: Final = 0.01
 """What others write is looked at no sooner than this after the last time, however often the log changes."""

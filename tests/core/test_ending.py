@@ -20,9 +20,9 @@ from gasoline_es.core.commands import (
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.ending import discarded, failures_in
+from gasoline_es.core.error_info import error_info
 from gasoline_es.core.history import TAKEN_CHARACTERS_MAX
 from gasoline_es.core.location import Location
-from gasoline_es.core.replay import error_info
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import ActivityFailed, Cancelled, WorkflowNotFound, WorkflowSilenced
 

@@ -821,6 +821,48 @@ async def test_tracer_that_raises_costs_spans_and_nothing_else(
     ]
 
 
+class NoProvider:
+    """Gives a tracer that gives ``span`` where a span is asked for; an exception is raised there."""
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+
+    def get_tracer(self, *given: Any) -> Any:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if isinstance(self._span, BaseException):
+            raise self._span
+        return self._start_span
+
+    def _start_span(self, *given: object, **named: object) -> Any:
+        return self._span
+
+
+class Lies:
+    """A span whose ids are none."""
+
+    is_valid = True
+    trace_id, span_id, trace_flags = -5, 1 << 200, 1
+
+    def get_span_context(self) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("span", [None, 5, object(), Lies(), RuntimeError("away"), asyncio.CancelledError()])
+async def test_tracer_whose_spans_are_none_costs_spans_and_nothing_else(span: Any) -> None:
+    """Already looking up what a span can do runs the user's code."""
+    provider: Any = NoProvider(span)
+    async with Gasoline.open("memory:", tracing=provider) as gasoline, gasoline.worker([fulfil, weighs, refused]):
+        for cents in range(3):
+            assert await soon((await gasoline.dispatch(fulfil, cents)).output()) == cents
+        handle = await gasoline.dispatch(refused, 1)
+        await handle.signal(Paid(cents=2))
+        with pytest.raises(WorkflowFailed, match="not today"):
+            await soon(handle.output())
+        assert set(traceparents(await handle.history()).values()) == {None}
+
+
 async def test_error_that_no_exporter_could_send_is_cut_and_made_readable(world: World, spans: Spans) -> None:
     @activity
     async def shouts(ctx: ActivityContext, _: None) -> None:

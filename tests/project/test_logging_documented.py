@@ -24,7 +24,7 @@ def loggers(tree: ast.Module) -> set[str]:
     return {
         target.id
         for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("logging.getLogger(")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("logging.getLogger(", "EngineLog("))
         for target in node.targets
         if isinstance(target, ast.Name)
     }

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.index import SegmentIndex, decode_index, encode_index
 from gasoline_es.log.file.segments import Segment, SegmentFiles
 
 _INDEXES_MAX: Final = 64
-_logger = logging.getLogger("gasoline_es.log")
+_logger = EngineLog("gasoline_es.log")
 
 
 class Indexes:

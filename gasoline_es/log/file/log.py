@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
@@ -56,7 +56,7 @@ from gasoline_es.log.port import (
 
 _INLINE_SYNC_S: Final = 300e-6
 _INLINE_BYTES: Final = 256 * 1024
-_logger = logging.getLogger("gasoline_es.log")
+_logger = EngineLog("gasoline_es.log")
 _BEAT_S: Final = 1.0
 SILENT_AFTER_S: Final = 10.0
 
