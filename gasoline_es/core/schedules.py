@@ -54,6 +54,10 @@ class Schedule:
     next_us: int | None = None
     last_due_us: int | None = None
     """For which time it started a workflow last."""
+    decided_us: int | None = None
+    """The newest time that it was decided about: none up to it is due again, wherever the clock goes."""
+    made: int = 1
+    """The event that made it: one of a name that was removed before has ids of its own."""
     runs: tuple[str, ...] = ()
     """The workflows that it started last, oldest first."""
     fired: int = 0
@@ -97,7 +101,8 @@ def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, da
         return Schedule(id, seq, nothing, created_us=time_us, problem=why)
     before, schedule = schedule, replace(schedule, seq=seq)
     if before.removed and isinstance(data, ScheduleSet):
-        return Schedule(id, seq, data, created_us=time_us, next_us=data.next_us)  # another one, but for its name
+        # Another one, but for its name.
+        return Schedule(id, seq, data, created_us=time_us, next_us=data.next_us, made=seq)
     if before.problem is not None:
         return replace(schedule, removed=before.removed or isinstance(data, ScheduleRemoved))
     if seq != before.seq + 1:
@@ -113,15 +118,27 @@ def fold_schedule(schedule: Schedule | None, id: str, seq: int, time_us: int, da
         case ScheduleFired():
             runs = (*before.runs[1 - RUNS_KEPT :], data.workflow_id)
             last_us = before.last_due_us if data.due_us is None else data.due_us
-            return replace(schedule, next_us=data.next_us, last_due_us=last_us, runs=runs, fired=before.fired + 1)
+            return replace(
+                schedule,
+                next_us=data.next_us,
+                last_due_us=last_us,
+                decided_us=_later(before.decided_us, data.due_us),
+                runs=runs,
+                fired=before.fired + 1,
+            )
         case ScheduleSkipped():
-            return replace(schedule, next_us=data.next_us, skipped=before.skipped + data.count)
+            skipped, decided_us = before.skipped + data.count, _later(before.decided_us, data.last_us)
+            return replace(schedule, next_us=data.next_us, skipped=skipped, decided_us=decided_us)
         case ScheduleRemoved():
             return replace(schedule, removed=True)
         case ScheduleUnreadable():
             return replace(schedule, problem=f"event {seq} of type {data.type}: {data.reason}")
         case _:
             assert_never(data)
+
+
+def _later(one_us: int | None, other_us: int | None) -> int | None:
+    return max((us for us in (one_us, other_us) if us is not None), default=None)
 
 
 def fold_schedule_event(before: Schedule | None, event: ScheduleEvent) -> Schedule:
@@ -135,7 +152,7 @@ def fold_schedule_event(before: Schedule | None, event: ScheduleEvent) -> Schedu
 def set_schedule(schedule: Schedule | None, command: SetSchedule, now_us: int) -> tuple[list[ScheduleData], Reply]:
     """Make a schedule, or change the one of that name; the same again changes nothing."""
     there = schedule is not None and not schedule.removed
-    timetable = command.timetable(now_us)
+    timetable, after_us = command.timetable(now_us), now_us
     if there:
         assert schedule is not None
         if schedule.problem is not None:
@@ -153,6 +170,7 @@ def set_schedule(schedule: Schedule | None, command: SetSchedule, now_us: int) -
             )
         if _same_times(timetable, schedule.set.timetable):
             timetable = schedule.set.timetable  # an interval goes on in its rhythm
+        after_us = max(now_us, schedule.decided_us or now_us)  # the clock may have been set back
     made = ScheduleSet(
         name=command.name,
         workflow=command.workflow,
@@ -161,7 +179,7 @@ def set_schedule(schedule: Schedule | None, command: SetSchedule, now_us: int) -
         timetable=timetable,
         missed=command.missed,
         overlap=command.overlap,
-        next_us=timetable.next_after(now_us),
+        next_us=timetable.next_after(after_us),
         by=command.by,
     )
     return [made], Reply(command.schedule_id, created=not there)
@@ -204,7 +222,7 @@ def change_schedule(
         case "pause":
             return [] if schedule.paused else [SchedulePaused(command.by)], done, None
         case "resume":
-            next_us = schedule.set.timetable.next_after(now_us)
+            next_us = schedule.set.timetable.next_after(max(now_us, schedule.decided_us or now_us))
             return [ScheduleResumed(command.by, next_us)] if schedule.paused else [], done, None
         case "trigger":
             if command.run_id in schedule.runs:
@@ -254,7 +272,7 @@ def due_now(schedule: Schedule, now_us: int, *, busy: bool) -> Due | None:
         before, more = timetable.count(first_us, last_us)
         passed_us = timetable.newest(first_us, last_us - 1) or first_us
         skipped = ScheduleSkipped(first_us, passed_us, before + 1, more, "missed", last_us)
-    run_id = scheduled_run_id(schedule.id, last_us)
+    run_id = scheduled_run_id(schedule.id, last_us, schedule.made)
     fired = ScheduleFired(last_us, run_id, next_us)
     return Due(skipped, fired, _run(schedule, run_id, last_us))
 
@@ -273,9 +291,13 @@ def _skipped(
     return ScheduleSkipped(first_us, last_us, count, more, reason, next_us)
 
 
-def scheduled_run_id(schedule_id: str, due_us: int) -> str:
-    """Give the id of the workflow that a schedule starts for a time: one for each, in the schedule's own partition."""
-    return derived_workflow_id(slot_of(schedule_id), "scheduled", schedule_id, format_time(due_us))
+def scheduled_run_id(schedule_id: str, due_us: int, made: int = 1) -> str:
+    """Give the id of the workflow that a schedule starts for a time: one for each, in the schedule's own partition.
+
+    ``made``: by which of the events it was made; one that was removed and made anew may start others for the same times.
+    """
+    anew = () if made == 1 else (str(made),)
+    return derived_workflow_id(slot_of(schedule_id), "scheduled", schedule_id, format_time(due_us), *anew)
 
 
 def _run(schedule: Schedule, run_id: str, time_us: int) -> Dispatch:

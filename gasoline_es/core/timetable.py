@@ -23,6 +23,8 @@ from gasoline_es.core.durations import MAX_US, MICROSECONDS, duration_us, from_d
 INTERVAL_US_MIN: Final = MICROSECONDS
 COUNTED_MAX: Final = 1_000
 """So many times of a cron expression that have passed are counted; of more it is said that there are more."""
+_NO_PLACES: Final = ("localtime", "Factory", "posixrules")
+"""Files that lie among the time zones, and say what the machine makes of them."""
 _STEPS_BACK: Final = 3
 _EXPRESSION_CHARACTERS_MAX: Final = 500
 _MACROS: Final = {
@@ -183,6 +185,8 @@ def _zone(name: str) -> tzinfo:
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
         raise ValueError(f"a time zone is a name such as 'Europe/Berlin' or 'UTC', not {name!r}")
     try:
+        if name in _NO_PLACES:
+            raise ValueError(name)
         return _loaded(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import sys
 import sysconfig
@@ -24,10 +23,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from gasoline_es.core.location import format_location
 from gasoline_es.definitions import Activity, Workflow
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.sharing import HeldUp
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 HELD_UP_AFTER_S: Final = 5.0
 """A loop that does nothing for so long is held up. It is said then, and each time twice as much has passed."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Iterable
 from typing import Final
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, NoSpace
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.sharing import HeldUp, Peer, Pressure, peers_of, shares
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 LOOK_AGAIN_S: Final = 1.0
 """How often a worker looks at the members and the partitions, besides when the log changes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
 from gasoline_es.definitions import Workflow
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import Attempt
@@ -21,7 +21,7 @@ from gasoline_es.runtime.loop_watch import LoopWatch, end_at_once
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.rebalancing import Rebalancing
 
-_log = logging.getLogger(__name__)
+_log = EngineLog(__name__)
 
 MAX_CONCURRENCY: Final = 1_000
 EVICT_AFTER_S: Final = 5.0

@@ -128,6 +128,17 @@ def test_option_that_is_none_of_a_worker_is_said_to_be_none(tmp_path: Path) -> N
         assert "MODULE | COMMAND" in shown.stdout
 
 
+def test_objects_of_a_module_that_cannot_be_looked_at_are_no_workflows(tmp_path: Path) -> None:
+    """A lazy proxy that has nothing to stand for yet is one of that kind."""
+    (tmp_path / "odd.py").write_text(
+        "class Odd:\n    def __getattribute__(self, name): raise RuntimeError(name)\n\nodd = Odd()\n"
+    )
+    done = run("--log", f"file:{tmp_path}/log", "worker", f"{tmp_path}/odd.py")
+    assert done.status == 2
+    assert "no workflow" in done.stderr
+    assert "mistake in gasoline" not in done.stderr
+
+
 def test_workers_of_what_is_no_log(tmp_path: Path) -> None:
     done = invoke("--log", f"file:{tmp_path}/log", "worker", "list")
     assert (done.status, done.stdout) == (1, "")

@@ -122,7 +122,10 @@ def test_what_is_no_cron_expression_is_refused_and_it_is_said_how_one_looks(expr
         check_cron(expression, "UTC")
 
 
-@pytest.mark.parametrize("zone", ["", "Mars/Base", "../../etc/passwd", "/etc/passwd", "UTC\0", "europe"])
+@pytest.mark.parametrize(
+    "zone",
+    ["", "Mars/Base", "../../etc/passwd", "/etc/passwd", "UTC\0", "europe", "localtime", "Factory", "posixrules"],
+)
 def test_what_is_no_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(ValueError, match="time zone"):
         check_cron("* * * * *", zone)

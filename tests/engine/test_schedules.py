@@ -422,6 +422,47 @@ async def test_a_wall_clock_that_is_set_back_starts_nothing_twice(world: World) 
     assert await times(process.gasoline) == ["05:00", "06:00"]
 
 
+@pytest.mark.parametrize("verb", ["pause", "change"])
+async def test_no_time_is_decided_twice_where_somebody_changes_it_after_the_clock_was_set_back(
+    any_world: World, verb: str
+) -> None:
+    """semantics.md §6: neither in what runs nor in what the history says."""
+    process = await any_world.worker(report)
+    handle = await process.gasoline.schedule(MINUTE_S, report, "sales", name="report")
+    for _ in range(4):
+        await process.advance(MINUTE_S)
+    any_world.clock.jump_wall(-4 * MINUTE_S)
+    if verb == "pause":
+        await handle.pause()
+        await handle.resume()
+    else:
+        await process.gasoline.schedule(MINUTE_S, report, "stock", name="report")
+    for _ in range(6):
+        await process.advance(MINUTE_S)
+    assert await times(process.gasoline) == ["01:00", "02:00", "03:00", "04:00", "05:00", "06:00"]
+    told = await handle.history()
+    assert_sound(told)
+    assert not [event for event in told if isinstance(event.data, se.ScheduleSkipped)]
+
+
+async def test_one_made_anew_under_a_removed_name_starts_its_own_for_the_same_times(any_world: World) -> None:
+    """The way out where a clock had run ahead: the new one has no part in what the old one decided."""
+    process = await any_world.worker(report)
+    handle = await process.gasoline.schedule(MINUTE_S, report, "sales", name="report")
+    for _ in range(3):
+        await process.advance(MINUTE_S)
+    any_world.clock.jump_wall(-3 * MINUTE_S)
+    await handle.remove()
+    again = await process.gasoline.schedule(MINUTE_S, report, "stock", name="report")
+    for _ in range(3):
+        await process.advance(MINUTE_S)
+    assert await times(process.gasoline) == ["01:00", "01:00", "02:00", "02:00", "03:00", "03:00"]
+    info = await again.get()
+    assert (info.fired, info.skipped) == (3, 0)
+    outputs = sorted(str(found.output) for found in await runs(process.gasoline, payloads=True))
+    assert outputs == sorted(f"{of} at 00:0{minute}:00" for of in ("sales", "stock") for minute in (1, 2, 3))
+
+
 async def test_a_workflow_list_and_a_history_know_nothing_of_the_schedule_itself(any_world: World) -> None:
     process = await any_world.worker(report)
     await process.gasoline.schedule(MINUTE_S, report, "sales")
