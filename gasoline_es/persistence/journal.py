@@ -6,7 +6,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Final
 
@@ -15,10 +15,10 @@ from gasoline_es.core.ports import StoredView
 from gasoline_es.core.stored_events import DECISIONS, Stored, decode_stored
 from gasoline_es.core.storing import Query, Store
 from gasoline_es.engine import node_on
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import GasolineError, NoOwner, RecordTooLarge
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
-from gasoline_es.runtime.calls import Calls
+from gasoline_es.runtime.calls import LOOK_AT_OWNER_S, REPLY_TIMEOUT_S, Calls
 from gasoline_es.runtime.node import Node
 
 _PLAIN: Final = re.compile(r"[a-z0-9]{1,40}")
@@ -53,7 +53,12 @@ class Journal:
 
         Raises: StoreConflict, RecordTooLarge, LogError: nothing was stored. NoOwner: it is not known yet whether it will be.
         """
-        reply = await self._calls.decide(command)
+        try:
+            reply = await self._calls.decide(command)
+        except RecordTooLarge:
+            # Too much for one request to another process, though perhaps not for the log: then it is decided here.
+            await self._own()
+            reply = await self._calls.decide(command)
         if reply.error is not None:
             raise reply.error
         assert reply.position is not None
@@ -102,6 +107,26 @@ class Journal:
     async def on_stored(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
         self._node.on_stored(callback)
+
+    async def _own(self) -> None:
+        """Take the partition over from a process that lives. Raises: NoOwner: it does not let go."""
+        node, changed = self._node, asyncio.Event()
+        end = node.on_change(changed.set)
+        try:
+            async with asyncio.timeout(REPLY_TIMEOUT_S):
+                while await node.own(0) is None:
+                    changed.clear()
+                    await node.request_partition(0)
+                    with suppress(TimeoutError):  # its owner may have died: nobody tells of that
+                        await asyncio.wait_for(changed.wait(), LOOK_AT_OWNER_S)
+        except TimeoutError:
+            raise NoOwner(
+                f"{node.log.url}: this is more than a request to another process may have, and the process that decides there "
+                f"does not let go of it within {REPLY_TIMEOUT_S:g} s; nothing was stored",
+                command_id="",
+            ) from None
+        finally:
+            end()
 
     async def _view(self) -> StoredView:
         self._node.check()
