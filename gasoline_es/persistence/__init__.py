@@ -4,6 +4,7 @@ Chosen by the environment, as any other: ``PERSISTENCE_MODULE=gasoline_es.persis
 log. See the guide "Use eventsourcing with gasoline_es".
 """
 
+from gasoline_es.persistence.decisions import GasolineDCBRecorder, GasolineDCBSubscription
 from gasoline_es.persistence.factory import GasolineFactory
 from gasoline_es.persistence.recorders import (
     GasolineAggregateRecorder,
@@ -20,6 +21,8 @@ __all__ = [
     "Factory",
     "GasolineAggregateRecorder",
     "GasolineApplicationRecorder",
+    "GasolineDCBRecorder",
+    "GasolineDCBSubscription",
     "GasolineFactory",
     "GasolineProcessRecorder",
     "GasolineSubscription",

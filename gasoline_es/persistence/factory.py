@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, ClassVar, TypeVar
 
+from eventsourcing.dcb.api import DCBRecorder
+from eventsourcing.dcb.persistence import DCBInfrastructureFactory
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
@@ -15,6 +17,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, EnvType, resolve_topic
 
+from gasoline_es.persistence.decisions import GasolineDCBRecorder
 from gasoline_es.persistence.journal import namespace_of
 from gasoline_es.persistence.lease import Lease
 from gasoline_es.persistence.recorders import (
@@ -28,7 +31,9 @@ from gasoline_es.persistence.recorders import (
 _R = TypeVar("_R", bound=GasolineRecorder)
 
 
-class GasolineFactory(InfrastructureFactory[GasolineTrackingRecorder]):
+class GasolineFactory(
+    InfrastructureFactory[GasolineTrackingRecorder], DCBInfrastructureFactory[GasolineTrackingRecorder]
+):
     """Makes recorders on the log that ``GASOLINE_LOG`` names: ``file:./data``, or ``memory:NAME`` in this process alone.
 
     Each application has its own numbers there, by its name. The log is opened with the first recorder, once for a process;
@@ -70,6 +75,10 @@ class GasolineFactory(InfrastructureFactory[GasolineTrackingRecorder]):
     def process_recorder(self) -> ProcessRecorder:
         """Return a recorder of events with tracking. Raises: OperationalError."""
         return self._class(self.PROCESS_RECORDER_TOPIC, GasolineProcessRecorder)(self._leased())
+
+    def dcb_recorder(self) -> DCBRecorder:
+        """Return a recorder of decisions. Raises: OperationalError."""
+        return GasolineDCBRecorder(self._leased())
 
     def close(self) -> None:
         """Let go of the log: nothing of this factory works from here on. What was recorded is durable without it."""

@@ -10,6 +10,8 @@ from typing import ClassVar
 from unittest import TestCase
 
 import pytest
+from eventsourcing.dcb import tests as dcb_cases
+from eventsourcing.dcb.msgpack import MessagePackMapper
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
@@ -156,6 +158,28 @@ class EventSourcedProjections(OnMemory, projection_cases.EventSourcedProjectionT
     env: ClassVar[dict[str, str]] = {}
 
 
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+class Decisions(OnMemory, dcb_cases.DCBRecorderTestCase):
+    """Theirs have no names that a runner finds."""
+
+    def test_append_read(self) -> None:
+        self._test_append_read(self.factory_of().dcb_recorder())
+
+    def test_append_subscribe(self) -> None:
+        self._test_append_subscribe(self.factory_of().dcb_recorder())
+
+
+class DecisionCountersProjection(OnMemory, projection_cases.TaggedDecisionCountersProjectionTestCase):
+    view_class = CountersOnTheLog
+    env: ClassVar[dict[str, str]] = {}
+
+    def _fill(self, env: dict[str, str]) -> None:
+        super()._fill(env)
+        env["MAPPER_TOPIC"] = get_topic(MessagePackMapper)
+
+
 # --- the same on files ------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +224,14 @@ class CountersProjectionOnFiles(OnFiles, CountersProjection):
 
 
 class EventSourcedProjectionsOnFiles(OnFiles, EventSourcedProjections):
+    env: ClassVar[dict[str, str]] = {}
+
+
+class DecisionsOnFiles(OnFiles, Decisions):
+    pass
+
+
+class DecisionCountersProjectionOnFiles(OnFiles, DecisionCountersProjection):
     env: ClassVar[dict[str, str]] = {}
 
 

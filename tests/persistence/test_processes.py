@@ -16,7 +16,7 @@ from eventsourcing.persistence import DataError, IntegrityError, OperationalErro
 from eventsourcing.utils import Environment
 
 from gasoline_es.core.stored_events import DecisionStored, EventStored, embed
-from gasoline_es.core.storing import Store
+from gasoline_es.core.storing import Condition, Query, Store
 from gasoline_es.errors import Fenced, NoSpace, StoreConflict
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
@@ -157,6 +157,28 @@ async def test_a_version_is_stored_once_whichever_process_asks(world: World) -> 
 
     assert sorted(map(str, map(type, outcomes))) == sorted([str(int), *5 * [str(StoreConflict)]])
     assert await stored(there) == [("a", 1), ("a", 2)]
+
+
+async def test_of_appends_that_exclude_each_other_one_counts_whichever_process_asks(world: World) -> None:
+    (_, here), (_, there) = await process(world), await process(world)
+    only = Condition(Query(((("Registered",), ("course:1", "student:7")), (("Closed",), ("course:1",)))))
+
+    def decision(kind: str, *tags: str) -> Store:
+        return Store(new_store_id(), "decisions", [DecisionStored(kind, tags, embed(b"{}"))], condition=only)
+
+    outcomes = await soon(
+        asyncio.gather(
+            *(journal.store(decision("Registered", "student:7", "course:1", "paid")) for journal in (here, there) * 3),
+            return_exceptions=True,
+        )
+    )
+
+    assert sorted(map(str, map(type, outcomes))) == sorted([str(int), *5 * [str(StoreConflict)]])
+    assert await soon(there.store(Store(new_store_id(), "decisions", [DecisionStored("Closed", (), embed(b""))]))) == 2
+    with pytest.raises(StoreConflict, match="decision 1 matches"):
+        await soon(there.store(decision("Other", "course:1")))
+    found, end = await here.matching(only.query, 0, None)
+    assert ([event.seq for event in found], end) == ([1], 2)
 
 
 async def test_who_is_killed_is_succeeded_by_whoever_asks(world: World) -> None:
