@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
-from gasoline_es.core.stored_events import DecisionStored, EventStored, StoredData, TrackingStored, decode_stored
+from gasoline_es.core.stored_events import (
+    DecisionStored,
+    EventStored,
+    Stored,
+    StoredData,
+    TrackingStored,
+    decode_stored,
+)
 from gasoline_es.core.storing import Query
 from gasoline_es.log.port import Record
 
@@ -85,6 +92,11 @@ class StoredView:
         if isinstance(data, TrackingStored):
             self._tracked[data.application] = data.notification_id
 
+    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored]) -> None:
+        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
+        for offset, (sequence, seq, _, _, data) in enumerate(events, first_offset):
+            self.apply(offset, place, sequence, seq, data)
+
     def fold(self, records: Iterable[Record]) -> None:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
         for record in records:
@@ -102,15 +114,16 @@ class StoredView:
         known = self._sequences.get(sequence)
         return 0 if known is None else len(known.offsets)
 
-    def has_version(self, sequence: str, originator: str, version: int) -> bool:
+    def first_known(self, sequence: str, originator: str, versions: Collection[int]) -> int | None:
+        """Return one of these versions of an originator that is there, None if none is."""
         known = self._sequences.get(sequence)
         if known is None or originator not in known.originators:
-            return False
-        versions, _ = known.originators[originator]
-        if versions[-1] < version:
-            return False
-        at = bisect_left(versions, version)
-        return versions[at] == version
+            return None
+        there, _ = known.originators[originator]
+        for version in versions:
+            if version <= there[-1] and _holds(there, version):
+                return version
+        return None
 
     def tracked(self, application: str) -> int | None:
         """Return up to which notification an application's were processed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.standing import StandingEvent, Stands
 from gasoline_es.core.state import Status, Summary
-from gasoline_es.core.stored_events import StoredData
+from gasoline_es.core.stored_events import Stored
 from gasoline_es.core.storing import Query
 
 E = TypeVar("E", bound=StandingEvent[Any], contravariant=True)
@@ -104,12 +104,14 @@ class StoredView(Foldable, Protocol):
     unreadable: str | None
     """Why what is here cannot be relied on."""
 
-    def apply(self, offset: int, place: int, sequence: str, seq: int, data: StoredData, /) -> None:
-        """Fold the event at ``offset``, whose record lies at ``place``."""
+    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored], /) -> None:
+        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
 
     def end(self, sequence: str, /) -> int: ...
 
-    def has_version(self, sequence: str, originator: str, version: int, /) -> bool: ...
+    def first_known(self, sequence: str, originator: str, versions: Collection[int], /) -> int | None:
+        """Return one of these versions that is there, None if none is."""
+        ...
 
     def tracked(self, application: str, /) -> int | None: ...
 

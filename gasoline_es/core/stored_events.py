@@ -26,7 +26,7 @@ import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import orjson
 
@@ -89,9 +89,11 @@ class TrackingStored:
 StoredData = EventStored | DecisionStored | TrackingStored
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An event in its place. ``seq``: its number in its sequence, from 1. ``request``: of the command it came with."""
+class Stored(NamedTuple):
+    """An event in its place (a tuple, because one is made for every event).
+
+    ``seq``: its number in its sequence, from 1. ``request``: of the command it came with.
+    """
 
     sequence: str
     seq: int
@@ -152,6 +154,14 @@ def check_payload(payload: bytes) -> bytes:
     return payload
 
 
+class _Inner(dict[str, str]):
+    """Texts as they stand between the quotes of a JSON string: events of one append have many of them alike."""
+
+    def __missing__(self, text: str) -> str:
+        found = self[text] = inner(text)
+        return found
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -159,32 +169,31 @@ def encode_stored(events: Sequence[Stored], namespace: str, partition: int, epoc
     """Render events of one append, each as one line of JSON. What they have in common is rendered once."""
     if not events:
         return []
-    source = f'","source":"/gasoline/{inner(namespace)}","type":"gasoline.'
+    inner = _Inner()
+    source = f'","source":"/gasoline/{inner[namespace]}","type":"gasoline.'
     where = f',"partition":{partition},"epoch":{epoch},"sequence":"'
-    request, worker = inner(events[0].request), inner(worker)
-    times: dict[int, str] = {}
+    request, worker = inner[events[0].request], inner[worker]
+    time_us, time = events[0].time_us, format_time(events[0].time_us)
     lines: list[bytes] = []
-    for event in events:
-        data, sequence, seq = event.data, event.sequence, event.seq
-        time = times.get(event.time_us)
-        if time is None:
-            time = times[event.time_us] = format_time(event.time_us)
+    for sequence, seq, at_us, _, data in events:
+        if at_us != time_us:
+            time_us, time = at_us, format_time(at_us)
         head = (
-            f'{{"specversion":"1.0","id":"{sequence}/{seq}{source}{data.TYPE}.v1","subject":"{inner(data.subject)}",'
+            f'{{"specversion":"1.0","id":"{sequence}/{seq}{source}{data.TYPE}.v1","subject":"{inner[data.subject]}",'
             f'"time":"{time}","datacontenttype":"application/json","seq":{seq}{where}{sequence}","request":"{request}",'
             f'"worker":"{worker}","data":'
         )
         match data:
             case EventStored():
                 uuid = "true" if data.uuid else "false"
-                told = f'{{"uuid":{uuid},"version":{data.version},"topic":"{inner(data.topic)}",'
+                told = f'{{"uuid":{uuid},"version":{data.version},"topic":"{inner[data.topic]}",'
                 lines.append(b"%b%b}}" % ((head + told).encode(), data.payload))
             case DecisionStored():
                 tags = orjson.dumps(data.tags).decode()
-                told = f'{{"type":"{inner(data.type)}","tags":{tags},'
+                told = f'{{"type":"{inner[data.type]}","tags":{tags},'
                 lines.append(b"%b%b}}" % ((head + told).encode(), data.payload))
             case TrackingStored():
-                told = f'{{"application":"{inner(data.application)}","notification_id":{data.notification_id}}}}}'
+                told = f'{{"application":"{inner[data.application]}","notification_id":{data.notification_id}}}}}'
                 lines.append((head + told).encode())
     return lines
 

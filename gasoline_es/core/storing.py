@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
@@ -77,7 +77,9 @@ class Store:
 class Known(Protocol):
     """What is stored so far, with what is decided and not durable yet."""
 
-    def has_version(self, sequence: str, originator: str, version: int, /) -> bool: ...
+    def first_known(self, sequence: str, originator: str, versions: Collection[int], /) -> int | None:
+        """Return one of these versions that is there, None if none is."""
+        ...
 
     def tracked(self, application: str, /) -> int | None: ...
 
@@ -105,20 +107,28 @@ def conflict(command: Store, known: Known) -> StoreConflict | None:
                 f"nothing is appended: decision {found} matches the condition, and comes after {command.condition.after}",
                 position=found,
             )
-    new: set[tuple[str, int]] = set()
+    new: dict[str, set[int]] = {}
     for event in command.events:
-        if isinstance(event, DecisionStored):
-            continue
-        version = (event.originator, event.version)
-        if version in new or known.has_version(command.sequence, *version):
-            twice = "twice among the events to store" if version in new else "stored already"
-            return StoreConflict(
-                f"version {event.version} of {event.originator} is {twice}, in the sequence {command.sequence!r}",
-                originator=event.originator,
-                version=event.version,
-            )
-        new.add(version)
+        if isinstance(event, EventStored):
+            versions = new.get(event.originator)
+            if versions is None:
+                versions = new[event.originator] = set()
+            if event.version in versions:
+                return _known(command.sequence, event.originator, event.version, "twice among the events to store")
+            versions.add(event.version)
+    for originator, versions in new.items():
+        there = known.first_known(command.sequence, originator, versions)
+        if there is not None:
+            return _known(command.sequence, originator, there, "stored already")
     return None
+
+
+def _known(sequence: str, originator: str, version: int, how: str) -> StoreConflict:
+    return StoreConflict(
+        f"version {version} of {originator} is {how}, in the sequence {sequence!r}",
+        originator=originator,
+        version=version,
+    )
 
 
 def checked(command: Store) -> Store:
@@ -128,14 +138,22 @@ def checked(command: Store) -> Store:
         raise ValueError(f"a sequence of events cannot be called {TRACKING!r}")
     if not command.events and command.tracking is None:
         raise ValueError("there is nothing to store")
+    texts, kind = set[str](), DecisionStored if command.sequence == DECISIONS else EventStored
     for event in command.events:
-        if isinstance(event, DecisionStored) != (command.sequence == DECISIONS):
+        if type(event) is not kind:
             raise TypeError(f"a {event.TYPE} in the sequence {command.sequence!r}")
-        _check_texts(event.subject, *(event.tags if isinstance(event, DecisionStored) else (event.topic,)))
-        if isinstance(event, EventStored):
-            _check_integer("originator_version", event.version)
-            if type(event.uuid) is not bool:
-                raise TypeError(f"uuid {event.uuid!r}")
+        if isinstance(event, DecisionStored):
+            texts.add(event.type)
+            texts.update(event.tags)
+            continue
+        texts.add(event.originator)
+        texts.add(event.topic)
+        version = event.version
+        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(event.uuid) is not bool:
+            raise ValueError(
+                f"originator_version must be an integer of 64 bits, not {version!r}, and uuid a truth value"
+            )
+    _check_texts(*texts)
     if command.tracking is not None:
         _check_texts(command.tracking.application)
         _check_integer("notification_id", command.tracking.notification_id)

@@ -45,9 +45,7 @@ class GasolineRecorder:
     def _store(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> range:
         """Store all of it or nothing; return the numbers of the events. Durable on return. Raises: PersistenceError."""
         try:
-            command = checked(
-                Store(new_store_id(), self._purpose, tuple(map(_written, events)), _written_tracking(tracking))
-            )
+            command = checked(Store(new_store_id(), self._purpose, _written(events), _written_tracking(tracking)))
         except (TypeError, ValueError, AttributeError, GasolineError) as error:
             raise DataError(f"this cannot be recorded: {error}") from error
         first = self._lease.call("insert_events", lambda journal: journal.store(command))
@@ -185,14 +183,16 @@ class GasolineProcessRecorder(GasolineTrackingRecorder, GasolineApplicationRecor
     """Both: events are recorded in one append with the ``tracking`` of what they follow from, or neither is."""
 
 
-def _written(event: StoredEvent) -> EventStored:
-    return EventStored(
-        str(event.originator_id),
-        isinstance(event.originator_id, UUID),
-        event.originator_version,
-        event.topic,
-        embed(bytes(event.state)),
-    )
+def _written(events: Sequence[StoredEvent]) -> list[EventStored]:
+    written: list[EventStored] = []
+    last, text, is_uuid = None, "", False
+    for event in events:
+        originator = event.originator_id
+        if originator is not last:  # the events of one aggregate mostly come together
+            last, text, is_uuid = originator, str(originator), isinstance(originator, UUID)
+        state = embed(bytes(event.state))
+        written.append(EventStored(text, is_uuid, event.originator_version, event.topic, state))
+    return written
 
 
 def _written_tracking(tracking: Tracking | None) -> TrackingStored | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from gasoline_es.core.commands import Reply
@@ -24,17 +24,19 @@ class StoredEvents:
         self._view = view
         self._ends: dict[str, int] = {}
         """The number of the last event decided in each sequence, where that is ahead of the view or was."""
-        self._versions: set[tuple[str, str, int]] = set()
-        """Sequence, originator and version of what is decided and not durable."""
+        self._versions: dict[tuple[str, str], set[int]] = {}
+        """The versions that are decided and not durable, by sequence and originator."""
         self._tracked: dict[str, int] = {}
         self._decisions: deque[tuple[str, int, DecisionStored]] = deque()
         """The same, of decisions: sequence and number."""
 
     # --- what is known: see core.storing.Known ------------------------------------------------------------------------
 
-    def has_version(self, sequence: str, originator: str, version: int) -> bool:
-        ahead = (sequence, originator, version) in self._versions
-        return ahead or self._view.has_version(sequence, originator, version)
+    def first_known(self, sequence: str, originator: str, versions: Collection[int]) -> int | None:
+        ahead = self._versions.get((sequence, originator))
+        for version in () if ahead is None else ahead.intersection(versions):
+            return version
+        return self._view.first_known(sequence, originator, versions)
 
     def tracked(self, application: str) -> int | None:
         ahead = self._tracked.get(application)
@@ -84,7 +86,11 @@ class StoredEvents:
         self._ends[sequence] = seq
         match data:
             case EventStored():
-                self._versions.add((sequence, data.originator, data.version))
+                stream = (sequence, data.originator)
+                ahead = self._versions.get(stream)
+                if ahead is None:
+                    ahead = self._versions[stream] = set()
+                ahead.add(data.version)
             case DecisionStored():
                 self._decisions.append((sequence, seq, data))
             case TrackingStored():
@@ -100,13 +106,14 @@ class StoredEvents:
 
     def durable(self, events: Sequence[Stored], first_offset: int, place: int) -> None:
         """Fold what has become durable."""
-        apply = self._view.apply
-        for offset, event in enumerate(events, first_offset):
-            data = event.data
-            apply(offset, place, event.sequence, event.seq, data)
+        self._view.apply_all(first_offset, place, events)
+        for sequence, _, _, _, data in events:
             match data:
                 case EventStored():
-                    self._versions.discard((event.sequence, data.originator, data.version))
+                    ahead = self._versions[sequence, data.originator]
+                    ahead.discard(data.version)
+                    if not ahead:
+                        del self._versions[sequence, data.originator]
                 case DecisionStored():
                     self._decisions.popleft()
                 case TrackingStored():

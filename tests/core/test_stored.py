@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import orjson
 import pytest
@@ -222,7 +222,7 @@ def raise_value_error_for_names(command: Store) -> None:
 def test_what_no_client_would_send_is_refused(members: dict[str, object]) -> None:
     sent = orjson.loads(encode_request(Request("r", "c", Store(ID, "events", (event(1),)))))
 
-    with pytest.raises(ValueError, match=r"not a request|newer|state"):
+    with pytest.raises(ValueError, match=r"not a request|newer|state|64 bits"):
         decode_request(orjson.dumps(sent | members))
 
 
@@ -242,8 +242,8 @@ class Known:
     def __init__(self, view: StoredView) -> None:
         self.view = view
 
-    def has_version(self, sequence: str, originator: str, version: int) -> bool:
-        return self.view.has_version(sequence, originator, version)
+    def first_known(self, sequence: str, originator: str, versions: Collection[int]) -> int | None:
+        return self.view.first_known(sequence, originator, versions)
 
     def tracked(self, application: str) -> int | None:
         return self.view.tracked(application)
