@@ -130,6 +130,13 @@ class ScheduleExists(GasolineError):
     """Another schedule has the name that this one would get. Field: ``schedule`` (its name)."""
 
 
+class StoreConflict(GasolineError):
+    """Events were not stored: one of their versions is there already, or what they must not be stored after.
+
+    Fields: ``originator`` and ``version``; or ``application`` and ``notification_id``; or ``position``.
+    """
+
+
 class KeyReused(GasolineError):
     """A dispatch used a ``key`` that belongs to a workflow with another input. Fields: ``workflow_id``, ``key``."""
 

@@ -26,6 +26,7 @@ from projections.history import HistoryIndex
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
 from projections.schedules import ScheduleView
+from projections.stored import StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 
@@ -43,7 +44,8 @@ class PartitionViews:
         self._queues = SignalQueues()
         self.schedules = ScheduleView()
         self.parked = ParkedView()
-        """Both are folded from topics of their own: see there."""
+        self.stored = StoredView()
+        """These are folded from topics of their own: see there."""
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some."""
 

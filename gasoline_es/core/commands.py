@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
 import orjson
 from pydantic_core import from_json, to_json
@@ -19,6 +19,7 @@ from gasoline_es.core.durations import DURATION_US_MAX, MAX_US
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
+from gasoline_es.core.storing import Store, read_store, store_members
 from gasoline_es.core.tags import check_tags
 from gasoline_es.core.timetable import INTERVAL_US_MIN, Cron, Every, Timetable, check_cron
 from gasoline_es.core.traceparent import readable
@@ -293,9 +294,11 @@ class Yield:
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
-Asked = Decidable | Rerun | Discard | SetSchedule | ChangeSchedule | Park | Land | DiscardParked
+Asked = Decidable | Rerun | Discard | SetSchedule | ChangeSchedule | Park | Land | DiscardParked | Store
 """What one may ask of a workflow, or of what stands beside. (A rerun and a discard are decided from its whole history.)"""
 Command = Asked | Yield
+
+_A = TypeVar("_A", bound=Asked)
 
 _KINDS: tuple[type[Command], ...] = (
     Dispatch,
@@ -314,6 +317,7 @@ _KINDS: tuple[type[Command], ...] = (
     Land,
     Discard,
     DiscardParked,
+    Store,
     Yield,
 )
 _TYPES: dict[str, type[Command]] = {kind.TYPE: kind for kind in _KINDS}
@@ -328,7 +332,8 @@ class Reply:
     """What became of a command: the workflow or signal id it names, or an error.
 
     ``created``: it made that workflow, or woke it, or discarded that signal. ``output``: of a completed workflow. ``stands``:
-    of a parked signal that was sent before, "delivered" if a workflow has got it.
+    of a parked signal that was sent before, "delivered" if a workflow has got it. ``position``: the number that the first of
+    what was stored has got.
     """
 
     id: str = ""
@@ -336,6 +341,7 @@ class Reply:
     error: GasolineError | None = None
     output: bytes | None = None
     stands: Literal["delivered"] | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +356,8 @@ class Request:
 def encode_request(request: Request) -> bytes:
     """Render a request as one line of JSON."""
     command = request.command
-    fields: dict[str, Any] = {}
-    for name in (known.name for known in dataclasses.fields(command)):
+    fields: dict[str, Any] = store_members(command) if isinstance(command, Store) else {}
+    for name in () if fields else (known.name for known in dataclasses.fields(command)):
         value = getattr(command, name)
         if name in _PAYLOADS:
             if value is None:
@@ -372,6 +378,8 @@ def decode_request(raw: bytes) -> Request:
         if not isinstance(request_id, str) or not isinstance(client, str):
             raise TypeError("request_id and client are texts")
         kind = _TYPES[fields.pop("command")]
+        if kind is Store:
+            return Request(request_id, client, _checked(read_store(fields)))
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
             check_depth(fields[name])  # it must still be readable inside an event
@@ -397,6 +405,8 @@ def _checked(command: Command) -> Command:
     if isinstance(command, Yield):
         return command
     check_workflow_id(command.workflow_id)
+    if isinstance(command, Store):
+        return command  # its reader has looked at the rest
     if isinstance(command, Dispatch):
         check_name("workflow", command.name)
         if command.ray_id and not is_workflow_id(command.ray_id):
@@ -487,6 +497,8 @@ def encode_reply(request_id: str, reply: Reply) -> bytes:
         shown["output"] = orjson.Fragment(reply.output)
     if reply.stands is not None:
         shown["stands"] = reply.stands
+    if reply.position is not None:
+        shown["position"] = reply.position
     return orjson.dumps(shown)
 
 
@@ -500,4 +512,16 @@ def decode_reply(raw: bytes) -> tuple[str, Reply]:
         kind = found if isinstance(found, type) and issubclass(found, GasolineError) else GasolineError
         error = kind(told["message"], **told["fields"])
     output = to_json(shown["output"]) if "output" in shown else None
-    return shown["request_id"], Reply(shown["id"], shown["created"], error, output, shown.get("stands"))
+    return shown["request_id"], Reply(
+        shown["id"], shown["created"], error, output, shown.get("stands"), shown.get("position")
+    )
+
+
+def repeated(command: _A, decided: Reply) -> _A:
+    """Return the command as it is asked again, of an owner that may have to find out whether ``decided`` counts.
+
+    All others are recognised by what they name.
+    """
+    if isinstance(command, Store) and decided.position is not None:
+        return dataclasses.replace(command, at=decided.position)
+    return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +13,8 @@ from gasoline_es.core.schedule_events import ScheduleEvent
 from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.standing import StandingEvent, Stands
 from gasoline_es.core.state import Status, Summary
+from gasoline_es.core.stored_events import Stored
+from gasoline_es.core.storing import Query
 
 E = TypeVar("E", bound=StandingEvent[Any], contravariant=True)
 S = TypeVar("S", bound=Stands, covariant=True)
@@ -87,6 +89,59 @@ class ParkedView(StandingView[ParkedEvent, Parked | Ended], Protocol):
         ...
 
 
+class Foldable(Protocol):
+    """What is folded from the records of one topic and partition, in order of offset."""
+
+    next_offset: int
+
+    def fold(self, records: Iterable[Any], /) -> None:
+        """Fold events as read from the log, from ``next_offset`` on."""
+
+
+class StoredView(Foldable, Protocol):
+    """The sequences of one partition. Numbers are of events in their sequence, from 1."""
+
+    unreadable: str | None
+    """Why what is here cannot be relied on."""
+
+    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored], /) -> None:
+        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
+
+    def end(self, sequence: str, /) -> int: ...
+
+    def first_known(self, sequence: str, originator: str, versions: Collection[int], /) -> int | None:
+        """Return one of these versions that is there, None if none is."""
+        ...
+
+    def tracked(self, application: str, /) -> int | None: ...
+
+    def of_originator(
+        self,
+        sequence: str,
+        originator: str,
+        above: int | None,
+        up_to: int | None,
+        /,
+        *,
+        newest_first: bool,
+        limit: int | None,
+    ) -> list[int]:
+        """Return the numbers of an originator's events in order of version, with ``above < version <= up_to``."""
+        ...
+
+    def of_kinds(self, sequence: str, kinds: Sequence[str], start: int, stop: int | None, limit: int, /) -> list[int]:
+        """Return at most ``limit`` numbers with ``start <= number < stop`` of events of one of these kinds; of all if none."""
+        ...
+
+    def matching(self, sequence: str, query: Query, after: int, limit: int | None, /) -> list[int]:
+        """Return at most ``limit`` numbers above ``after`` of decisions that match, ascending."""
+        ...
+
+    def located(self, sequence: str, seqs: Sequence[int], /) -> tuple[list[int], list[int]]:
+        """Return the offsets and the places of the events of these numbers, all of which must be there."""
+        ...
+
+
 OnTagged = Callable[[str, Mapping[str, str]], None]
 
 
@@ -117,6 +172,9 @@ class Views(Protocol):
 
     @property
     def parked(self) -> ParkedView: ...
+
+    @property
+    def stored(self) -> StoredView: ...
 
     def apply(
         self,

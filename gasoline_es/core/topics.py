@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked")
+OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked", "stored")
 """What a partition's owner writes."""
 ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
 """What anyone writes."""
@@ -25,6 +25,7 @@ class Topics:
         self.registry = f"{namespace}.registry"
         self.replies = f"{namespace}.replies"
         self.schedules = f"{namespace}.schedules"
+        self.stored = f"{namespace}.stored"
 
     def position_key(self, partition: int) -> str:
         """The registry key under which an owner stores how far it has read its inbox."""

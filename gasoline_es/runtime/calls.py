@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gasoline_es.core.commands import Asked, Reply, Request, decode_reply
+from gasoline_es.core.commands import Asked, Reply, Request, decode_reply, repeated
 from gasoline_es.errors import Fenced, LogError, NoOwner
 from gasoline_es.log.port import Tail
 from gasoline_es.runtime.partition import Partition
@@ -45,8 +45,8 @@ class Calls:
             if partition is not None:
                 try:
                     return (await _decided(partition, (command,)))[0]
-                except Fenced:
-                    pass  # see _answered
+                except Fenced as fenced:
+                    (command,) = _again((command,), fenced)  # see _answered
         (reply,) = await self.decide_many([command])
         return reply
 
@@ -105,8 +105,9 @@ class Calls:
         while True:
             try:
                 return await begun
-            except Fenced:
+            except Fenced as fenced:
                 # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
+                commands = _again(commands, fenced)
                 begun = await self._begin(index, commands)
 
     async def _remote(self, index: int, command: Asked) -> Reply:
@@ -167,11 +168,21 @@ def _decided(partition: Partition, commands: Sequence[Asked]) -> asyncio.Future[
             return
         if error is None:
             future.set_result(replies)
+        elif isinstance(error, Fenced):
+            future.set_exception(Fenced(error.message, **error.fields | {"decided": replies}))
         else:
             future.set_exception(error)
 
     partition.when_durable(done)
     return future
+
+
+def _again(commands: Sequence[_D], fenced: Fenced) -> Sequence[_D]:
+    """Return the commands as they are asked again, after an append of which it is not known whether it counts."""
+    decided: list[Reply] | None = fenced.fields.get("decided")
+    if decided is None:
+        return commands
+    return [repeated(command, reply) for command, reply in zip(commands, decided, strict=True)]
 
 
 def _leave(future: asyncio.Future[list[Reply]]) -> None:

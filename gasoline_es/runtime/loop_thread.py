@@ -24,10 +24,18 @@ class LoopThread(Generic[C]):
     that a call has returned.
     """
 
-    def __init__(self, url: str, opening: AbstractAsyncContextManager[C]) -> None:
-        """Start the thread and wait until it is open. Raises: what opening raises."""
-        _check_may_block("Gasoline.open_sync")
+    def __init__(
+        self, url: str, opening: AbstractAsyncContextManager[C], reopen: str = "", *, among_tasks: bool = False
+    ) -> None:
+        """Start the thread and wait until it is open. Raises: what opening raises.
+
+        ``reopen``: what to do once it is closed, as an order to people. ``among_tasks``: a caller may block the event loop of
+        its own thread, as those of a library do that knows nothing of loops.
+        """
+        self._among_tasks: Final = among_tasks
+        self._check_may_block("Gasoline.open_sync")
         self.url: Final = url
+        self._reopen: Final = reopen or f"Open it again: `Gasoline.open_sync({url!r})`"
         self._pid: Final = os.getpid()
         self._lock: Final = threading.RLock()
         """Orders calls and the one close. Re-entrant: a signal handler may close what it interrupts in a call."""
@@ -101,7 +109,7 @@ class LoopThread(Generic[C]):
                 f"neither its event loop nor its place in the log came along. Open the log in each worker process, after the "
                 f"fork: in gunicorn's `post_fork` hook or without `--preload`, in general in whatever starts the worker"
             )
-        _check_may_block(verb)
+        self._check_may_block(verb)
 
     @property
     def foreign(self) -> bool:
@@ -131,7 +139,21 @@ class LoopThread(Generic[C]):
             raise error
 
     def _closed(self, verb: str) -> LogError:
-        return LogError(f"`{verb}(…)`: {self.url} was closed. Open it again: `Gasoline.open_sync({self.url!r})`")
+        return LogError(f"`{verb}(…)`: {self.url} was closed. {self._reopen}")
+
+    def _check_may_block(self, verb: str) -> None:
+        """Refuse to block where an event loop runs: nothing else would get on there meanwhile."""
+        check_outside_body(f"call `{verb}(…)` in an activity, `await ctx.activity(…)`, or outside the workflow")
+        if self._among_tasks:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise GasolineError(
+            f"`{verb}(…)` blocks, and was called in the thread of a running event loop, where everything else would stand "
+            f"still meanwhile. Here use `async with Gasoline.open(…) as gasoline:` and await its verbs, which are the same"
+        )
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
@@ -161,16 +183,3 @@ class LoopThread(Generic[C]):
             if opened.set_running_or_notify_cancel():
                 opened.set_result(inside)
                 await self._leave.wait()
-
-
-def _check_may_block(verb: str) -> None:
-    """Refuse to block where an event loop runs: nothing else would get on there meanwhile."""
-    check_outside_body(f"call `{verb}(…)` in an activity, `await ctx.activity(…)`, or outside the workflow")
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise GasolineError(
-        f"`{verb}(…)` blocks, and was called in the thread of a running event loop, where everything else would stand still "
-        f"meanwhile. Here use `async with Gasoline.open(…) as gasoline:` and await its verbs, which are the same"
-    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import OnTagged, ParkedView, ScheduleView, Views
+from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
@@ -82,6 +82,7 @@ class Node:
         self.watches = Watches()
         """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
+        self._on_stored: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
         self.on_change(self.messages.heard)
@@ -270,21 +271,21 @@ class Node:
             async with self._locks[index]:
                 if index not in self.partitions:
                     try:
-                        end = await self._decided_end(index)
+                        end = await self._decided_end(index, self.topics.events)
                         await self._fold(index, end if self.log.damage is None else None)
                     except LogError:
                         self.check()  # a log that failed has been closed: it is told why, not that
                         raise
         return self._views[index]
 
-    async def _decided_end(self, index: int) -> int:
-        """Return where a partition's events end. Waits for whoever is about to take it over: that moment tells.
+    async def _decided_end(self, index: int, topic: str) -> int:
+        """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
 
         Without that, what was acknowledged long ago could seem not to be there.
         """
         until = self.clock.monotonic() + TAKING_LIMIT_S
-        end = self.log.end(self.topics.events, index)
-        while self.log.undecided(self.topics.events, index) and self.log.damage is None:
+        end = self.log.end(topic, index)
+        while self.log.undecided(topic, index) and self.log.damage is None:
             if self.clock.monotonic() > until:
                 raise NoOwner(
                     f"partition {index} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
@@ -292,7 +293,7 @@ class Node:
                     command_id="",
                 )
             await asyncio.sleep(LOOK_AT_TAKER_S)
-            end = self.log.end(self.topics.events, index)
+            end = self.log.end(topic, index)
         return end
 
     async def schedules(self, index: int) -> ScheduleView:
@@ -303,19 +304,24 @@ class Node:
         """Return a partition's parked signals as of now, by what is durable. Raises: as :meth:`views`."""
         return (await self._views_and_beside(index)).parked
 
+    async def stored(self, index: int) -> StoredView:
+        """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
+        return (await self._views_and_beside(index)).stored
+
     async def _views_and_beside(self, index: int) -> Views:
         views = await self.views(index)
         if index not in self.partitions:
             async with self._locks[index]:
                 if index not in self.partitions:
                     for view, topic in self._beside(index):
-                        await self._fold_into(view, topic, index, self.log.end(topic, index))
+                        await self._fold_into(view, topic, index, await self._decided_end(index, topic))
         return views
 
-    def _beside(self, index: int) -> list[tuple[ScheduleView | ParkedView, str]]:
+    def _beside(self, index: int) -> list[tuple[Foldable, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
         views = self._views[index]
-        return [(views.schedules, self.topics.schedules), (views.parked, self.topics.parked)]
+        topics = self.topics
+        return [(views.schedules, topics.schedules), (views.parked, topics.parked), (views.stored, topics.stored)]
 
     async def look_up(self, workflow_id: str) -> Summary | None:
         """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""
@@ -355,9 +361,7 @@ class Node:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         await self._fold_into(self._views[index], self.topics.events, index, stop)
 
-    async def _fold_into(
-        self, view: Views | ScheduleView | ParkedView, topic: str, index: int, stop: int | None
-    ) -> None:
+    async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
         """Let a view fold what it has not seen of a topic, letting others have a turn now and then."""
         if stop is not None and view.next_offset >= stop:
             return
@@ -396,6 +400,17 @@ class Node:
         """Call ``callback`` whenever something may have been published in the log. Returns what ends it."""
         self._log_changed.add(callback)
         return lambda: self._log_changed.discard(callback)
+
+    def on_stored(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever events of sequences may have become durable, here or elsewhere. Returns what ends it."""
+        self._on_stored.add(callback)
+        elsewhere = self.on_change(callback)
+
+        def end() -> None:
+            self._on_stored.discard(callback)
+            elsewhere()
+
+        return end
 
     def on_tagged(self, callback: OnTagged | None) -> None:
         """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
@@ -464,6 +479,10 @@ class Node:
     def published(self) -> None:
         self.messages.heard()
 
+    def stored_here(self) -> None:
+        for callback in list(self._on_stored):
+            callback()
+
     def told(self, indexes: set[int]) -> None:
         self._posted(indexes)
 
@@ -529,6 +548,7 @@ class Node:
         self._outbox.fail(error)
         self.messages.fail(error)
         self.watches.look()  # whoever waits for an end learns that it will not come
+        self.stored_here()  # whoever waits for more learns the same
         self.failed.set()
         if first:
             _log.error(

@@ -114,9 +114,9 @@ class ParkedSignals(Standing[ParkedData, ParkedEvent, Parked | Ended]):
         """See that all that wait are looked after: the partition was taken over, or decisions were dropped."""
         self._wait(list(self.view.live()))
 
-    def durable(self, events: Sequence[ParkedEvent], first_offset: int) -> None:
+    def durable(self, events: Sequence[ParkedEvent], first_offset: int, place: int) -> None:
         """Fold what has become durable; those that wait from here on are looked after."""
-        super().durable(events, first_offset)
+        super().durable(events, first_offset, place)
         touched = dict.fromkeys(event.subject for event in events)
         self._wait([parked for parked in map(self.view.get, touched) if parked is not None])
         for parked_id in touched:

@@ -48,6 +48,8 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary, WorkflowState
+from gasoline_es.core.stored_events import Stored, decode_stored, encode_stored
+from gasoline_es.core.storing import Store
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
@@ -68,8 +70,9 @@ from gasoline_es.runtime.histories import facts_of, fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.parked import ParkedSignals
 from gasoline_es.runtime.schedules import Schedules
-from gasoline_es.runtime.standing import D, Described, E, Standing
+from gasoline_es.runtime.standing import D, Described, E
 from gasoline_es.runtime.starting_over import start_over
+from gasoline_es.runtime.stored import StoredEvents
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.activities import Attempt
@@ -117,6 +120,9 @@ class Hooks(Protocol):
     def published(self) -> None:
         """Messages are durable."""
 
+    def stored_here(self) -> None:
+        """Events of sequences are durable."""
+
     def told(self, indexes: set[int]) -> None:
         """Commands to the inboxes of these partitions are durable."""
 
@@ -139,6 +145,22 @@ class Hooks(Protocol):
         """A worker asks for the partition."""
 
 
+class Beside(Protocol):
+    """What stands beside workflows in a partition: decided here, ahead of what is durable."""
+
+    def durable(self, events: Sequence[Any], first_offset: int, place: int, /) -> None:
+        """Fold what has become durable, all of it at ``place``."""
+
+    def roll_back(self) -> None:
+        """Forget what is not durable: it did not happen."""
+
+    def arm_all(self) -> None:
+        """See that all are looked after: the partition was taken over, or decisions were dropped."""
+
+    def disarm_all(self) -> None:
+        """See to none of them any more."""
+
+
 class Partition:
     """One owned partition. ``views`` hold durable facts only; ``lives`` run ahead of them."""
 
@@ -155,8 +177,12 @@ class Partition:
         """The workflows that were running when the last owner died, and were not replayed since."""
         self._log = log
         self._topics = topics = Topics(log.namespace)
-        beside: tuple[Standing[Any, Any, Any], ...] = (self.schedules, self.parked)
-        self._beside = {standing.described.topic(topics): standing for standing in beside}
+        self.stored = StoredEvents(self, views.stored)
+        self._beside: dict[str, Beside] = {
+            topics.schedules: self.schedules,
+            topics.parked: self.parked,
+            topics.stored: self.stored,
+        }
         """What stands beside workflows here, by the topic of its events."""
         self._clock = clock
         self._hooks = hooks
@@ -336,6 +362,8 @@ class Partition:
             return discard(self, command)
         if isinstance(command, Park | Land | DiscardParked):
             return self.parked.decide(command)
+        if isinstance(command, Store):
+            return self.stored.decide(command)
         found = self._find_unique(command) if isinstance(command, Dispatch) and command.unique else None
         if found is not None:
             return Reply(found)
@@ -442,6 +470,26 @@ class Partition:
         if not self._asked:
             self._ask()
         return event
+
+    def store(self, events: Sequence[Stored]) -> None:
+        """Queue events of sequences, all for the same append. Raises: RecordTooLarge: nothing happened."""
+        lines = encode_stored(events, self._log.namespace, self.index, self.epoch, self._worker)
+        for event, line in zip(events, lines, strict=True):
+            require_fit(f"{event.data.TYPE} of {event.data.subject!r}", line)
+        topic, index, batch = self._topics.stored, self.index, self._open
+        batch.records += (
+            NewRecord(topic, index, event.key, line, event.time_us) for event, line in zip(events, lines, strict=True)
+        )
+        batch.standing.setdefault(topic, []).extend(events)
+        if not self._asked:
+            self._ask()
+
+    def stored_at(self, sequence: str, seq: int) -> Stored:
+        """Read a durable event of a sequence by its number. Raises: LogError."""
+        topic = self._topics.stored
+        (record,) = self._log.read_at(topic, self.index, *self.views.stored.located(sequence, (seq,)))
+        assert record.value is not None
+        return decode_stored(record.value)
 
     def alarm(self, subject: str, due_us: int | None) -> None:
         """See that :meth:`due` is called at this time, in place of any other; None: at none."""
@@ -601,13 +649,15 @@ class Partition:
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
         for topic, events in batch.standing.items():
-            self._beside[topic].durable(events, outcome.offsets[topic])
+            self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
         for done in batch.done:
             done(None)
         if batch.told:
             self._hooks.told(batch.told)
         if batch.published:
             self._hooks.published()
+        if self._topics.stored in batch.standing:
+            self._hooks.stored_here()
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
         if lives:

@@ -56,8 +56,8 @@ class Standing(ABC, Generic[D, E, S]):
         event = self._partition.record_beside(self.described, subject, seq, known or name, data)
         self._ahead[subject] = self.described.fold(stands, event)
 
-    def durable(self, events: Sequence[E], first_offset: int) -> None:
-        """Fold what has become durable."""
+    def durable(self, events: Sequence[E], first_offset: int, place: int) -> None:
+        """Fold what has become durable. It is small enough to be kept whole, so where it lies is of no interest."""
         for offset, event in enumerate(events, first_offset):
             self._view.apply(offset, event)
             ahead = self._ahead.get(event.subject)

@@ -342,17 +342,18 @@ class World:
 
 
 async def kills(
-    fate: Fate, life: Callable[[Process], Coroutine[Any, Any, object]], under: Path | None = None
+    fate: Fate, life: Callable[[Process], Coroutine[Any, Any, object]], under: Path | None = None, **options: Any
 ) -> AsyncGenerator[tuple[World, int]]:
     """Kill a process at each of its appends: yield what it leaves, with the number of the append, counted from 1.
 
     The last one is of a process that lived. ``under``: where to make each log's directory; in memory if not given.
+    ``options``: of the log.
     """
     number, died = 0, True
     while died:
         number += 1
         world = World(None if under is None else f"file:{under}/{number}")
-        process = await world.process()
+        process = await world.process(**options)
         process.log.script = {number: fate}
         died = await process.live(life(process))
         await process.kill()

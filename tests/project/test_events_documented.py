@@ -9,6 +9,7 @@ from typing import get_args
 from gasoline_es.core.events import EventData, Unreadable
 from gasoline_es.core.parked_events import ParkedData
 from gasoline_es.core.schedule_events import ScheduleData
+from gasoline_es.core.stored_events import StoredData
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
@@ -26,3 +27,7 @@ def test_every_type_of_event_has_one_row_in_the_reference_and_no_other_has() -> 
 def test_every_type_of_event_of_a_parked_signal_has_one_row_too() -> None:
     kinds = [kind for kind in get_args(ParkedData) if kind.TYPE != Unreadable.TYPE]
     assert rows_of("Events of parked signals") == sorted(kind.TYPE for kind in kinds)
+
+
+def test_every_type_of_stored_event_has_one_row_too() -> None:
+    assert rows_of("Stored events") == sorted(kind.TYPE for kind in get_args(StoredData))

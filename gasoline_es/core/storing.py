@@ -1,0 +1,233 @@
+"""Storing events in sequences: the command, how it travels, and whether it may be done (design §1, §5). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+from gasoline_es.core.ids import check_name
+from gasoline_es.core.stored_events import (
+    DECISIONS,
+    TRACKING,
+    DecisionStored,
+    EventStored,
+    StoredData,
+    TrackingStored,
+    check_payload,
+)
+from gasoline_es.errors import GasolineError, StoreConflict
+
+INTEGER_MAX: Final = (1 << 63) - 1
+"""Versions and notification ids are kept as signed integers of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which decisions: those that match one of the items, or all if there is none.
+
+    An item is (types, tags). It matches a decision of one of these types, or of any if none is given, that has all these tags.
+    """
+
+    items: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+
+    def matches(self, kind: str, tags: Iterable[str]) -> bool:
+        """Whether it is about a decision of this type with these tags."""
+        if not self.items:
+            return True
+        having = frozenset(tags)
+        return any((not types or kind in types) and having.issuperset(wanted) for types, wanted in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Store only if no decision that matches ``query`` has a higher number than ``after``."""
+
+    query: Query
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Store events at the end of a sequence, and how far somebody else's were processed: all of it or nothing.
+
+    ``store_id``: the caller's, a UUID that is new for each time. ``at``: the number that the first of it was given by an owner
+    that was replaced before it knew whether that counts; 0: there was none. If it is found there, that was this command.
+    """
+
+    TYPE: ClassVar[str] = "store"
+    store_id: str
+    sequence: str
+    events: Sequence[EventStored | DecisionStored] = ()
+    tracking: TrackingStored | None = None
+    condition: Condition | None = None
+    at: int = 0
+
+    @property
+    def workflow_id(self) -> str:
+        """Which partition decides it: namespaces with sequences have one."""
+        return self.store_id
+
+    @property
+    def first_in(self) -> str:
+        """The sequence in which the first of it is numbered."""
+        return self.sequence if self.events else TRACKING
+
+
+class Known(Protocol):
+    """What is stored so far, with what is decided and not durable yet."""
+
+    def first_known(self, sequence: str, originator: str, versions: Collection[int], /) -> int | None:
+        """Return one of these versions that is there, None if none is."""
+        ...
+
+    def tracked(self, application: str, /) -> int | None: ...
+
+    def matching(self, sequence: str, condition: Condition, /) -> int | None:
+        """Return the number of a decision that breaks the condition, None if there is none."""
+        ...
+
+
+def conflict(command: Store, known: Known) -> StoreConflict | None:
+    """Return why this may not be stored, if something is there that it must not be stored beside."""
+    tracking = command.tracking
+    if tracking is not None:
+        so_far = known.tracked(tracking.application)
+        if so_far is not None and so_far >= tracking.notification_id:
+            return StoreConflict(
+                f"notification {tracking.notification_id} of {tracking.application!r} is not stored as processed: "
+                f"{so_far} was before",
+                application=tracking.application,
+                notification_id=tracking.notification_id,
+            )
+    if command.condition is not None:
+        found = known.matching(command.sequence, command.condition)
+        if found is not None:
+            return StoreConflict(
+                f"nothing is appended: decision {found} matches the condition, and comes after {command.condition.after}",
+                position=found,
+            )
+    new: dict[str, set[int]] = {}
+    for event in command.events:
+        if isinstance(event, EventStored):
+            versions = new.get(event.originator)
+            if versions is None:
+                versions = new[event.originator] = set()
+            if event.version in versions:
+                return _known(command.sequence, event.originator, event.version, "twice among the events to store")
+            versions.add(event.version)
+    for originator, versions in new.items():
+        there = known.first_known(command.sequence, originator, versions)
+        if there is not None:
+            return _known(command.sequence, originator, there, "stored already")
+    return None
+
+
+def _known(sequence: str, originator: str, version: int, how: str) -> StoreConflict:
+    return StoreConflict(
+        f"version {version} of {originator} is {how}, in the sequence {sequence!r}",
+        originator=originator,
+        version=version,
+    )
+
+
+def checked(command: Store) -> Store:
+    """Return the command, if all of it can be kept. Raises: ValueError, TypeError; DefinitionError: the sequence's name."""
+    check_name("sequence", command.sequence)
+    if command.sequence == TRACKING:
+        raise ValueError(f"a sequence of events cannot be called {TRACKING!r}")
+    if not command.events and command.tracking is None:
+        raise ValueError("there is nothing to store")
+    texts, kind = set[str](), DecisionStored if command.sequence == DECISIONS else EventStored
+    for event in command.events:
+        if type(event) is not kind:
+            raise TypeError(f"a {event.TYPE} in the sequence {command.sequence!r}")
+        if isinstance(event, DecisionStored):
+            texts.add(event.type)
+            texts.update(event.tags)
+            continue
+        texts.add(event.originator)
+        texts.add(event.topic)
+        version = event.version
+        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(event.uuid) is not bool:
+            raise ValueError(
+                f"originator_version must be an integer of 64 bits, not {version!r}, and uuid a truth value"
+            )
+    _check_texts(*texts)
+    if command.tracking is not None:
+        _check_texts(command.tracking.application)
+        _check_integer("notification_id", command.tracking.notification_id)
+    if command.condition is not None:
+        _check_integer("after", command.condition.after)
+        for types, tags in command.condition.query.items:
+            _check_texts(*types, *tags)
+    _check_integer("at", command.at)
+    if command.at < 0:
+        raise ValueError(f"at {command.at}")
+    return command
+
+
+def _check_texts(*texts: object) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+        text.encode()  # a lone surrogate is no text that a record could hold
+
+
+def _check_integer(what: str, number: object) -> None:
+    if type(number) is not int or not -INTEGER_MAX <= number <= INTEGER_MAX:
+        raise ValueError(f"{what} must be an integer of 64 bits, not {number!r}")
+
+
+# --- on its way through an inbox --------------------------------------------------------------------------------------
+
+
+def store_members(command: Store) -> dict[str, Any]:
+    """Return the members that a request has for it. States travel as texts: no parser may touch them."""
+    members: dict[str, Any] = {"store_id": command.store_id, "sequence": command.sequence, "at": command.at}
+    members["events"] = [_event_members(event) for event in command.events]
+    if command.tracking is not None:
+        members["tracking"] = (command.tracking.application, command.tracking.notification_id)
+    if command.condition is not None:
+        members["condition"] = (command.condition.query.items, command.condition.after)
+    return members
+
+
+def read_store(members: dict[str, Any]) -> Store:
+    """Read what :func:`store_members` wrote. Raises: KeyError, TypeError, ValueError, DefinitionError."""
+    tracking, condition = members.get("tracking"), members.get("condition")
+    events = [_read_event(event) for event in members["events"]]
+    return checked(
+        Store(
+            members["store_id"],
+            members["sequence"],
+            events,
+            None if tracking is None else TrackingStored(*tracking),
+            None if condition is None else _read_condition(*condition),
+            members["at"],
+        )
+    )
+
+
+def _event_members(event: StoredData) -> tuple[object, ...]:
+    if isinstance(event, EventStored):
+        return (event.originator, event.uuid, event.version, event.topic, event.payload.decode())
+    assert isinstance(event, DecisionStored)
+    return (event.type, event.tags, event.payload.decode())
+
+
+def _read_event(members: list[Any]) -> EventStored | DecisionStored:
+    payload = check_payload(members[-1].encode())
+    if len(members) == 3:
+        return DecisionStored(members[0], tuple(members[1]), payload)
+    originator, uuid, version, topic, _ = members
+    return EventStored(originator, uuid, version, topic, payload)
+
+
+def _read_condition(items: list[Any], after: int) -> Condition:
+    return Condition(Query(tuple((tuple(types), tuple(tags)) for types, tags in items)), after)
+
+
+def refusal(error: Exception) -> GasolineError:
+    """Return the error for a command that :func:`checked` refuses."""
+    return error if isinstance(error, GasolineError) else GasolineError(f"this cannot be stored: {error}")

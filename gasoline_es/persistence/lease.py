@@ -1,0 +1,136 @@
+"""A share of a journal. A process opens each journal once, whatever number of factories ask for it, and blocks on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from eventsourcing.persistence import DataError, IntegrityError, OperationalError, PersistenceError, ProgrammingError
+
+from gasoline_es.errors import GasolineError, LogError, NoOwner, RecordTooLarge, StepMisused, StoreConflict
+from gasoline_es.log.opening import directory_of
+from gasoline_es.persistence.journal import Journal, open_journal
+from gasoline_es.runtime.loop_thread import LoopThread
+
+T = TypeVar("T")
+
+_REOPEN: Final = "Construct the application again"
+
+
+@dataclass(slots=True)
+class _Shared:
+    loop: LoopThread[Journal]
+    users: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return not self.loop.closed and not self.loop.foreign and not self.loop.opened.failed
+
+
+_lock = threading.Lock()
+_shared: dict[tuple[str, str], _Shared] = {}
+"""By URL and namespace."""
+
+
+class Lease:
+    """An application's journal as its factory and recorders use it, from any number of threads, until it is closed.
+
+    Every error is one of ``eventsourcing``'s: ``IntegrityError`` for what conflicts, ``DataError`` for what cannot be kept,
+    ``OperationalError`` for the log's, ``ProgrammingError`` for calls from where they cannot work.
+    """
+
+    def __init__(self, url: str, namespace: str) -> None:
+        """Open the journal, if this process has not. Raises: OperationalError."""
+        self.closed = False
+        self._key: Final = (_canonical(url), namespace)
+        self._listeners: dict[Callable[[], None], None] = {}
+        """Changed without a lock, by single operations: this may be called wherever Python's collector runs."""
+        self._held: Final = _acquire(self._key, open_journal(url, namespace))
+        self._loop: Final = self._held.loop
+        self.call("open", lambda journal: journal.on_stored(self._notify))
+
+    def call(self, verb: str, start: Callable[[Journal], Coroutine[Any, Any, T]]) -> T:
+        """Run what ``start`` makes on the journal's loop; return its result once it is there. Raises: PersistenceError."""
+        try:
+            if self.closed:
+                raise LogError(f"`{verb}(…)`: its factory was closed. {_REOPEN}")
+            return self._loop.call(verb, lambda: start(self._loop.opened))
+        except GasolineError as error:
+            raise translated(error) from error
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener``, on whatever thread, whenever there may be more events, or never will be again."""
+        self._listeners[listener] = None
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        self._listeners.pop(listener, None)
+
+    def close(self) -> None:
+        """Let go of the journal, which is closed with its last user. What waits for events hears of it. Idempotent.
+
+        On return it is closed, except on a thread of this library or where an application is made just now: an application
+        that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if threading.current_thread().name.startswith("gasoline-") or not _lock.acquire(blocking=False):
+            threading.Thread(target=self._let_go, name="gasoline-closing", daemon=True).start()
+            return
+        _lock.release()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._notify()
+        with _lock:
+            self._held.users -= 1
+            last = self._held.users == 0
+            if last and _shared.get(self._key) is self._held:
+                del _shared[self._key]
+        if last:
+            self._loop.close()
+
+    def _notify(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+
+def translated(error: GasolineError) -> PersistenceError:
+    """Return the error of ``eventsourcing`` for one of this library."""
+    match error:
+        case StoreConflict():
+            return IntegrityError(error.message)
+        case RecordTooLarge():
+            return DataError(error.message)
+        case LogError() | NoOwner():
+            return OperationalError(error.message)
+        case StepMisused():
+            return ProgrammingError(error.message)
+        case _:
+            return OperationalError(error.message)
+
+
+def _acquire(key: tuple[str, str], opening: AbstractAsyncContextManager[Journal]) -> _Shared:
+    with _lock:  # also while it opens: who comes second waits, and shares it
+        shared = _shared.get(key)
+        if shared is None or not shared.usable:
+            try:
+                shared = _Shared(LoopThread(key[0], opening, _REOPEN, among_tasks=True))
+            except GasolineError as error:
+                raise translated(error) from error
+            if key[0] != "memory:":
+                _shared[key] = shared
+        shared.users += 1
+        return shared
+
+
+def _canonical(url: str) -> str:
+    """Return the same text for all URLs of one log."""
+    try:
+        return f"file:{os.path.abspath(directory_of(url))}" if url.startswith("file:") else url
+    except LogError as error:
+        raise translated(error) from error

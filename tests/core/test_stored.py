@@ -1,0 +1,328 @@
+"""Sequences of stored events: how they are written, when they may be stored, by what they are found (design §4, §7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gasoline_es.core.commands import Reply, Request, decode_request, encode_request, repeated
+from gasoline_es.core.stored_events import (
+    DecisionStored,
+    EventStored,
+    Stored,
+    StoredData,
+    TrackingStored,
+    decode_stored,
+    embed,
+    encode_stored,
+    extract,
+)
+from gasoline_es.core.storing import Condition, Query, Store, checked, conflict
+from gasoline_es.log.port import Offset, Record
+from projections.stored import StoredView
+
+ID = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+NOW = 1_800_000_000_000_000
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = st.integers(-(2**63) + 1, 2**63 - 1)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+states = st.binary(max_size=40) | texts.map(str.encode) | json_values.map(lambda value: json.dumps(value).encode())
+payloads = states.map(embed)
+events = st.builds(EventStored, texts, st.booleans(), numbers, texts, payloads)
+decisions = st.builds(DecisionStored, texts, st.lists(texts, max_size=3).map(tuple), payloads)
+query_items = st.lists(st.tuples(st.lists(texts, max_size=2), st.lists(texts, max_size=2)), max_size=2)
+trackings = st.builds(TrackingStored, texts, numbers)
+
+
+def event(version: int, originator: str = "a", topic: str = "t", state: bytes = b"{}") -> EventStored:
+    return EventStored(originator, False, version, topic, embed(state))
+
+
+def decision(kind: str, *tags: str) -> DecisionStored:
+    return DecisionStored(kind, tags, embed(b""))
+
+
+def view_of(sequence: str, *stored: StoredData) -> StoredView:
+    view = StoredView()
+    for seq, data in enumerate(stored, 1):
+        view.apply(10 * seq, 1000 + seq, sequence, seq, data)
+    return view
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+@given(states)
+def test_a_state_comes_back_as_the_same_bytes(state: bytes) -> None:
+    payload = embed(state)
+
+    assert extract(payload) == state
+    assert b"\n" not in payload
+    orjson.loads(b"{%b}" % payload)
+
+
+@pytest.mark.parametrize(
+    ("state", "written"),
+    [
+        (b'{"a": 1.0}', b'"state":{"a": 1.0}'),
+        (b"[1,2]", b'"state":[1,2]'),
+        (b"state1", b'"text":"state1"'),
+        (b"", b'"text":""'),
+        (b'{"a":\n1}', b'"text":"{\\"a\\":\\n1}"'),
+        (b"NaN", b'"text":"NaN"'),
+        (b"\xff\x00", b'"base64":"/wA="'),
+        (b'"\\ud800"', b'"text":"\\"\\\\ud800\\""'),
+    ],
+)
+def test_a_state_is_readable_wherever_it_can_be(state: bytes, written: bytes) -> None:
+    assert embed(state) == written
+
+
+def test_a_state_that_nests_too_deeply_for_a_parser_is_kept_as_text() -> None:
+    state = b"[" * 500 + b"]" * 500
+
+    assert embed(state).startswith(b'"text":')
+    assert extract(embed(state)) == state
+
+
+@pytest.mark.parametrize("payload", [b'"text":1', b'"base64":"?"', b'"base64":1', b'"other":1', b""])
+def test_what_no_state_is_written_as_is_refused(payload: bytes) -> None:
+    with pytest.raises(ValueError, match=r"state|base64"):
+        extract(payload)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(events | decisions | trackings, max_size=4))
+def test_events_come_back_as_they_were_written(written: Sequence[StoredData]) -> None:
+    stored = [Stored("events", seq, NOW, ID, data) for seq, data in enumerate(written, 1)]
+
+    lines = encode_stored(stored, "es-shop", 0, 3, "w")
+
+    assert [decode_stored(line) for line in lines] == stored
+    for line, one in zip(lines, stored, strict=True):
+        cloud = json.loads(line)
+        assert (cloud["specversion"], cloud["source"], cloud["id"]) == ("1.0", "/gasoline/es-shop", one.key)
+        assert (cloud["type"], cloud["seq"]) == (f"gasoline.{one.data.TYPE}.v1", one.seq)
+        assert (cloud["partition"], cloud["epoch"], cloud["worker"]) == (0, 3, "w")
+
+
+def test_a_text_that_looks_like_the_line_around_it_does_not_break_it() -> None:
+    hostile = ',"state":{}},"data":{"state":1'
+    stored = [
+        Stored("events", 1, NOW, ID, EventStored(hostile, False, 1, hostile, embed(hostile.encode()))),
+        Stored(
+            "events", 2, NOW, ID, DecisionStored(hostile, (hostile, "state"), embed(orjson.dumps({"state": hostile})))
+        ),
+        Stored("events", 3, NOW, ID, TrackingStored(hostile, 1)),
+    ]
+
+    assert [decode_stored(line) for line in encode_stored(stored, "es", 0, 1, "w")] == stored
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("event.stored.v1", "event.stored.v2"), ("event.stored", "event.forgotten"), ('"seq":1', '"seq":"1"')],
+)
+def test_an_event_of_a_newer_version_is_refused(before: str, after: str) -> None:
+    (line,) = encode_stored([Stored("events", 1, NOW, ID, event(1))], "es", 0, 1, "w")
+
+    with pytest.raises(ValueError, match=r"newer version|not an event"):
+        decode_stored(line.replace(before.encode(), after.encode()))
+
+
+def test_a_view_that_cannot_read_an_event_says_so_and_goes_on() -> None:
+    lines = encode_stored([Stored("events", seq, NOW, ID, event(seq)) for seq in (1, 2)], "es", 0, 1, "w")
+    lines[0] = lines[0].replace(b".v1", b".v2")
+    view = StoredView()
+
+    view.fold([Record("es.stored", 0, Offset(at), "k", line, NOW) for at, line in enumerate(lines)])
+
+    assert view.next_offset == 2
+    assert view.unreadable is not None
+    assert "offset 0" in view.unreadable
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(events, min_size=1, max_size=3), st.none() | trackings)
+def test_a_command_of_events_survives_the_inbox(some: list[EventStored], tracking: TrackingStored | None) -> None:
+    command = Store(ID, "events", tuple(some), tracking, at=7)
+
+    read = decode_request(encode_request(Request("r", "c", command))).command
+
+    assert read == Store(ID, "events", list(some), tracking, at=7)
+
+
+@given(st.lists(decisions, min_size=1, max_size=3), query_items)
+def test_a_command_of_decisions_survives_the_inbox(
+    some: list[DecisionStored], items: list[tuple[list[str], list[str]]]
+) -> None:
+    condition = Condition(Query(tuple((tuple(types), tuple(tags)) for types, tags in items)), 5)
+    command = Store(ID, "decisions", tuple(some), condition=condition)
+
+    read = decode_request(encode_request(Request("r", "c", command))).command
+
+    assert read == Store(ID, "decisions", list(some), condition=condition)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Store(ID, "events"),
+        Store(ID, "Events", (event(1),)),
+        Store(ID, "tracking", (event(1),)),
+        Store(ID, "decisions", (event(1),)),
+        Store(ID, "events", (decision("t"),)),
+        Store(ID, "events", (event(2**63),)),
+        Store(ID, "events", (event(True),)),
+        Store(ID, "events", (event(1, "\ud800"),)),
+        Store(ID, "events", (), TrackingStored("a", 2**63)),
+        Store(ID, "events", (event(1),), at=-1),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_kept_is_refused_before_it_is_sent(command: Store) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        raise_value_error_for_names(command)
+
+
+def raise_value_error_for_names(command: Store) -> None:
+    from gasoline_es.errors import DefinitionError
+
+    try:
+        checked(command)
+    except DefinitionError as error:
+        raise ValueError(str(error)) from error
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"events": [["a", False, 1, "t", '"state":{}\n']]},
+        {"events": [["a", False, 1, "t", '"state":{},"more":1']]},
+        {"events": [["a", False, 1, "t"]]},
+        {"events": [["a", "no", 1, "t", '"state":{}']]},
+        {"events": 5},
+        {"store_id": "../../x"},
+    ],
+)
+def test_what_no_client_would_send_is_refused(members: dict[str, object]) -> None:
+    sent = orjson.loads(encode_request(Request("r", "c", Store(ID, "events", (event(1),)))))
+
+    with pytest.raises(ValueError, match=r"not a request|newer|state|64 bits"):
+        decode_request(orjson.dumps(sent | members))
+
+
+def test_a_command_asked_again_says_where_it_may_be_found() -> None:
+    command = Store(ID, "events", (event(1),))
+
+    assert repeated(command, Reply(ID, position=41)) == Store(ID, "events", (event(1),), at=41)
+    assert repeated(command, Reply(error=None)) is command
+
+
+# --- whether it may be stored -----------------------------------------------------------------------------------------
+
+
+class Known:
+    """A view with nothing ahead of it."""
+
+    def __init__(self, view: StoredView) -> None:
+        self.view = view
+
+    def first_known(self, sequence: str, originator: str, versions: Collection[int]) -> int | None:
+        return self.view.first_known(sequence, originator, versions)
+
+    def tracked(self, application: str) -> int | None:
+        return self.view.tracked(application)
+
+    def matching(self, sequence: str, condition: Condition) -> int | None:
+        return next(iter(self.view.matching(sequence, condition.query, condition.after, 1)), None)
+
+
+@pytest.mark.parametrize(
+    ("new", "may"),
+    [
+        ([event(3)], True),
+        ([event(2)], True),
+        ([event(1)], False),
+        ([event(5)], False),
+        ([event(3), event(3)], False),
+        ([event(3), event(5)], False),
+        ([event(1, "b"), event(5, "b")], True),
+    ],
+)
+def test_a_version_is_stored_once(new: list[EventStored], may: bool) -> None:
+    known = Known(view_of("events", event(1), event(5)))
+
+    assert (conflict(Store(ID, "events", new), known) is None) is may
+    assert conflict(Store(ID, "snapshots", [event(1)]), known) is None
+
+
+@pytest.mark.parametrize(("number", "may"), [(6, True), (5, False), (4, False)])
+def test_tracking_only_ascends(number: int, may: bool) -> None:
+    known = Known(view_of("tracking", TrackingStored("up", 5)))
+
+    assert (conflict(Store(ID, "events", (), TrackingStored("up", number)), known) is None) is may
+    assert conflict(Store(ID, "events", (), TrackingStored("other", number)), known) is None
+
+
+# --- by what they are found -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("above", "up_to", "newest_first", "limit", "found"),
+    [
+        (None, None, False, None, [2, 1, 4]),
+        (None, None, True, 1, [4]),
+        (1, None, False, None, [1, 4]),
+        (1, 2, False, None, [1]),
+        (None, 2, True, None, [1, 2]),
+        (9, None, False, None, []),
+    ],
+)
+def test_an_originators_events_are_found_in_order_of_version(
+    above: int | None, up_to: int | None, newest_first: bool, limit: int | None, found: list[int]
+) -> None:
+    view = view_of("events", event(2), event(1), event(7, "b"), event(3))
+
+    assert view.of_originator("events", "a", above, up_to, newest_first=newest_first, limit=limit) == found
+
+
+def test_events_are_found_by_topic() -> None:
+    view = view_of("events", *(event(n, topic=topic) for n, topic in enumerate("xyxzx", 1)))
+
+    assert view.of_kinds("events", [], 2, 5, 2) == [2, 3]
+    assert view.of_kinds("events", ["x", "z", "none"], 2, None, 10) == [3, 4, 5]
+    assert view.of_kinds("other", [], 1, None, 10) == []
+    assert view.located("events", [1, 3]) == ([10, 30], [1001, 1003])
+
+
+kinds, tags = st.sampled_from("ABC"), st.lists(st.sampled_from("xyz"), max_size=3)
+queries = st.builds(
+    Query, st.lists(st.tuples(st.lists(kinds, max_size=2).map(tuple), tags.map(tuple)), max_size=3).map(tuple)
+)
+
+
+@given(st.lists(st.tuples(kinds, tags), max_size=12), queries, st.integers(0, 12), st.none() | st.integers(0, 5))
+def test_decisions_are_found_as_a_look_at_each_would_find_them(
+    stored: list[tuple[str, list[str]]], query: Query, after: int, limit: int | None
+) -> None:
+    view = view_of("decisions", *(decision(kind, *having) for kind, having in stored))
+
+    found = view.matching("decisions", query, after, limit)
+
+    each = [seq for seq, (kind, having) in enumerate(stored, 1) if seq > after and query.matches(kind, having)]
+    assert found == each[:limit]

@@ -1,0 +1,132 @@
+"""The factory: what it is configured by, what it shares, how it lets go (design §7)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+from eventsourcing.persistence import (
+    DataError,
+    InfrastructureFactory,
+    InfrastructureFactoryError,
+    IntegrityError,
+    OperationalError,
+    PersistenceError,
+    ProgrammingError,
+    StoredEvent,
+)
+from eventsourcing.popo import POPOTrackingRecorder
+from eventsourcing.utils import Environment
+
+from gasoline_es import errors
+from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
+from gasoline_es.persistence.journal import Journal, namespace_of
+from gasoline_es.persistence.lease import translated
+
+
+def factory_for(name: str, url: str) -> tuple[GasolineFactory, GasolineApplicationRecorder]:
+    factory = GasolineFactory(Environment(name, {"GASOLINE_LOG": url}))
+    recorder = factory.application_recorder()
+    assert isinstance(recorder, GasolineApplicationRecorder)
+    return factory, recorder
+
+
+def one() -> list[StoredEvent]:
+    return [StoredEvent(uuid4(), 1, "t", b"{}")]
+
+
+def test_without_a_log_it_says_which_variables_name_one() -> None:
+    with pytest.raises(InfrastructureFactoryError, match=r"set ORDERS_GASOLINE_LOG or GASOLINE_LOG to the URL"):
+        InfrastructureFactory.construct(Environment("Orders", {"PERSISTENCE_MODULE": "gasoline_es.persistence"}))
+
+
+def test_a_view_for_another_module_is_refused() -> None:
+    factory, _ = factory_for("shop", "memory:views")
+
+    with pytest.raises(InfrastructureFactoryError, match="make it a subclass of"):
+        factory.tracking_recorder(POPOTrackingRecorder)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_every_name_has_a_namespace_of_its_own() -> None:
+    names = ["", "orders", "Orders", "ORDERS", "or-ders", "or ders", "or_ders", "ó", "…", "x" * 500, "x" * 501]
+
+    namespaces = [namespace_of(name) for name in names]
+
+    assert len(set(namespaces)) == len(names)
+    assert namespace_of("orders") == "es-orders"
+    for namespace, name in zip(namespaces, names, strict=True):
+        factory, recorder = factory_for(name, "memory:names")
+        assert len(namespace) <= 64
+        assert recorder.insert_events(one()) == [1]
+        factory.close()
+
+
+def test_applications_of_one_name_share_a_journal_until_the_last_is_closed() -> None:
+    (first, here), (second, there) = factory_for("shop", "memory:shared"), factory_for("shop", "memory:shared")
+
+    here.insert_events(one())
+    first.close()
+    first.close()
+
+    assert there.insert_events(one()) == [2]
+    with pytest.raises(OperationalError, match="was closed"):
+        here.insert_events(one())
+    second.close()
+    third, again = factory_for("shop", "memory:shared")
+    assert again.max_notification_id() == 2
+    third.close()
+
+
+def test_a_log_without_a_name_is_nobody_elses() -> None:
+    (first, here), (second, there) = factory_for("shop", "memory:"), factory_for("shop", "memory:")
+
+    here.insert_events(one())
+
+    assert there.max_notification_id() is None
+    first.close()
+    second.close()
+
+
+def test_an_application_that_the_collector_finds_on_the_logs_own_thread_closes_without_waiting_for_itself() -> None:
+    factory, recorder = factory_for("shop", "memory:collected")
+    closing: list[threading.Thread] = []
+
+    async def close_here(_: Journal) -> None:
+        factory.close()
+        closing.extend(thread for thread in threading.enumerate() if thread.name == "gasoline-closing")
+
+    with suppress(OperationalError):  # closed before it had its answer
+        recorder._lease.call("collect", close_here)
+    for thread in closing:
+        thread.join(30)
+        assert not thread.is_alive()
+    with pytest.raises(OperationalError, match="was closed"):
+        recorder.insert_events(one())
+
+
+async def test_a_coroutine_may_call_it_as_it_may_call_any_other_module() -> None:
+    factory, recorder = factory_for("shop", "memory:coroutine")
+
+    assert recorder.insert_events(one()) == [1]
+
+    factory.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.StoreConflict("x"), IntegrityError),
+        (errors.RecordTooLarge("x"), DataError),
+        (errors.NoSpace("x"), OperationalError),
+        (errors.LogFailed("x"), OperationalError),
+        (errors.LogCorrupt("x"), OperationalError),
+        (errors.NoOwner("x", command_id=""), OperationalError),
+        (errors.StepMisused("x"), ProgrammingError),
+        (errors.GasolineError("x"), OperationalError),
+    ],
+)
+def test_each_error_is_one_of_the_packages(error: errors.GasolineError, kind: type[PersistenceError]) -> None:
+    assert type(translated(error)) is kind
+    assert str(translated(error)) == "x"
