@@ -42,7 +42,7 @@ def run(path: Path, log: Path, *options: str, timeout_s: float = 100) -> subproc
 def summary(path: Path, log: Path, timeout_s: float = 100) -> str:
     """The text of ``--json``, from a run that must go well and say nothing else."""
     done = run(path, log, "--json", timeout_s=timeout_s)
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
     assert done.returncode == 0
     return done.stdout
 

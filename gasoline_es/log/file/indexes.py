@@ -37,7 +37,8 @@ class Indexes:
         if self._disk.exists(segment.path + ".index"):
             return
         if segment.torn:
-            _logger.warning(
+            # What a killed process leaves, and nobody has anything to do about.
+            _logger.info(
                 "torn bytes at the end of a segment are ignored",
                 extra={"segment": segment.number, "position": segment.position, "bytes": segment.torn},
             )
