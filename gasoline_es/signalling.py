@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, overload
 
@@ -141,11 +141,9 @@ class Signalling(Dispatching):
         # What is wrong with the signal is said before anybody is looked up.
         command = self._signal_command(signal, _NOBODY, id)
         with self._span("signal", command.name) as span:
-            checked = span.carry(command)
-            parking = None if park_us is None else self._parking(checked, name, wanted, park_us)
-            sent = await self._signal_first(
-                name, wanted, lambda found: span.carry(self._signal_command(signal, found, id)), parking
-            )
+            command = span.carry(command)
+            parking = None if park_us is None else self._parking(command, name, wanted, park_us)
+            sent = await self._signal_first(name, wanted, command, parking)
             if sent is not None:
                 if sent.target is not None:
                     span.reached(sent.target, sent.id)
@@ -175,21 +173,20 @@ class Signalling(Dispatching):
             command = self._send_command(name, body, to, caller_id)
             return Sent((await self._decide(command)).id, to)
         wanted = check_tags(tags, f"signal to {check_name('workflow', workflow)!r}")
-        checked = self._send_command(name, body, _NOBODY, caller_id)
-        parking = None if park_us is None else self._parking(checked, workflow, wanted, park_us)
-        sent = await self._signal_first(
-            workflow, wanted, lambda found: self._send_command(name, body, found, caller_id), parking
-        )
+        command = self._send_command(name, body, _NOBODY, caller_id)
+        parking = None if park_us is None else self._parking(command, workflow, wanted, park_us)
+        sent = await self._signal_first(workflow, wanted, command, parking)
         if sent is None:
             raise _nobody(workflow, wanted)
         return sent
 
     async def _signal_first(
-        self, name: str, wanted: dict[str, str], made: Callable[[str], SendSignal], parking: Park | None = None
+        self, name: str, wanted: dict[str, str], signal: SendSignal, parking: Park | None = None
     ) -> Sent | None:
         """Send a signal to the oldest incomplete workflow that matches when the call has its turn; None: there is none.
 
-        ``parking``: what is asked for instead, where there is none yet, or where the signal would overtake parked ones.
+        ``signal``: for nobody yet. ``parking``: what is asked for instead, where there is none yet, or where the signal would
+        overtake parked ones.
         """
         passed: set[str] = set()
         waiting = False
@@ -205,7 +202,7 @@ class Signalling(Dispatching):
                 waiting = True
                 self._parking_now[parking.parked_id] = parking
                 return parking
-            return None if found is None else made(found)
+            return None if found is None else replace(signal, workflow_id=found)
 
         try:
             while (decided := await self._calls.decide_prepared(first_match)) is not None:

@@ -147,7 +147,7 @@ def show(rows: Sequence[Row], output: Output) -> None:
 
 def _cells(row: Row, wide: bool, now_us: int) -> tuple[str, ...]:
     summary = row.summary
-    created = f"{format_time(summary.created_us)[:19]}Z" if wide else render.age(now_us - summary.created_us)
+    created = render.second(summary.created_us) if wide else render.age(now_us - summary.created_us)
     tags, note = render.tags(summary.tags), render.note(summary)
     if summary.error is None:
         details, below = _BETWEEN.join(filter(None, (tags, note))), ""

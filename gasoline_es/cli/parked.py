@@ -135,7 +135,7 @@ def show(signals: Sequence[Standing], output: Output) -> None:
         tags = render.tags(one.given.tags, full=True) if one.given.tags else ""
         age = render.age(now_us - one.parked.parked_us)
         cells = (one.given.name, one.given.signal_id, age, f"{one.given.workflow} {tags}".rstrip())
-        until = f"{format_time(one.given.until_us)[:19]}Z"
+        until = render.second(one.given.until_us)
         table.add_row(*(Text(escape(cell)) for cell in (*cells, until)))
     if signals:
         output.console.print(table)

@@ -131,7 +131,7 @@ def show(signals: Sequence[Queued], output: Output) -> None:
     for column in ("NAME", "ID", "RECEIVED" if wide else "AGE", "WORKFLOW", "STATUS"):
         table.add_column(column, overflow="fold")
     for one in signals:
-        received = f"{format_time(one.received_us)[:19]}Z" if wide else render.age(now_us - one.received_us)
+        received = render.second(one.received_us) if wide else render.age(now_us - one.received_us)
         cells = (one.name, one.id, received, f"{one.workflow} {one.workflow_id}")
         table.add_row(*(Text(escape(cell)) for cell in cells), Text(one.status, render.STYLES.get(one.status, "")))
     if signals:

@@ -32,6 +32,11 @@ def moment(us: int) -> str:
     return f"{format_time(us)[:-4]}Z"
 
 
+def second(us: int) -> str:
+    """Write a wall time to the second, in RFC 3339 and UTC."""
+    return f"{format_time(us)[:19]}Z"
+
+
 def duration(us: int) -> str:
     """Write a duration by its two largest parts: ``0.203 s``, ``4 min 7 s``, ``3 d 2 h``."""
     seconds = max(us, 0) / MICROSECONDS

@@ -128,7 +128,7 @@ def show(found: Sequence[Found], output: Output) -> None:
         table.add_row(
             Text(escape(schedule.set.name or schedule.id)),
             Text(schedule.status, _STYLES[schedule.status]),
-            Text("" if schedule.due_us is None else f"{format_time(schedule.due_us)[:19]}Z"),
+            Text("" if schedule.due_us is None else render.second(schedule.due_us)),
             Text(escape(str(schedule.set.timetable))),
             Text(escape(schedule.set.workflow)),
         )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gasoline_es.cli import render
 from gasoline_es.cli.acting import deciding
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Output
@@ -124,6 +125,6 @@ def _show(output: Output, rows: Sequence[tuple[str, str, int, Peer, int]]) -> No
     output.console.print(table)
     for worker, _, _, peer, _ in rows:
         if peer.held_up is not None:
-            since, by = format_time(peer.held_up.since_us)[:19], escape(peer.held_up.by)
-            told = f"{worker} stands still since {since}Z, held up by {by}: nothing goes on in its partitions"
+            since, by = render.second(peer.held_up.since_us), escape(peer.held_up.by)
+            told = f"{worker} stands still since {since}, held up by {by}: nothing goes on in its partitions"
             output.console.print(Text(told, "bold red"))

@@ -18,6 +18,8 @@ ERROR_BYTES_MAX: Final = 100_000
 """An error's message, traceback and details take at most this as JSON, each; a record holds ten times that."""
 TYPE_BYTES_MAX: Final = 500
 """The same of the name of its class."""
+PACKAGE: Final = __file__.rpartition("core")[0]
+"""What the names of this library's own files begin with."""
 
 
 def error_info(error: BaseException) -> ev.ErrorInfo:
@@ -102,7 +104,7 @@ def _traceback_of(error: BaseException) -> str:
 def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
     """Leave out the engine's own frames: they are the same for every error, and hide the author's line."""
     while shown is not None:
-        kept = [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
+        kept = [frame for frame in shown.stack if not frame.filename.startswith(PACKAGE)]
         shown.stack = traceback.StackSummary.from_list(kept)
         shown = shown.__cause__ or shown.__context__
 
@@ -111,4 +113,3 @@ _TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]
 _NAMED_MAX: Final = 3
 """So many errors of a group are named in its message, each by at most so many characters of its text."""
 _NAMED_CHARACTERS_MAX: Final = 300
-_PACKAGE: Final = __file__.rpartition("core")[0]

@@ -85,6 +85,10 @@ class Schedule:
         """When something is to be decided; None: not before somebody asks for it."""
         return self.next_us if self.status == "active" else None
 
+    def undecided_after(self, now_us: int) -> int:
+        """Return after when its times are due from now on: the clock may have been set back since one was decided about."""
+        return now_us if self.decided_us is None else max(now_us, self.decided_us)
+
 
 def schedule_id(namespace: str, name: str) -> str:
     """Give the id of the schedule of a name: a name has one."""
@@ -170,7 +174,7 @@ def set_schedule(schedule: Schedule | None, command: SetSchedule, now_us: int) -
             )
         if _same_times(timetable, schedule.set.timetable):
             timetable = schedule.set.timetable  # an interval goes on in its rhythm
-        after_us = max(now_us, schedule.decided_us or now_us)  # the clock may have been set back
+        after_us = schedule.undecided_after(now_us)
     made = ScheduleSet(
         name=command.name,
         workflow=command.workflow,
@@ -222,7 +226,7 @@ def change_schedule(
         case "pause":
             return [] if schedule.paused else [SchedulePaused(command.by)], done, None
         case "resume":
-            next_us = schedule.set.timetable.next_after(max(now_us, schedule.decided_us or now_us))
+            next_us = schedule.set.timetable.next_after(schedule.undecided_after(now_us))
             return [ScheduleResumed(command.by, next_us)] if schedule.paused else [], done, None
         case "trigger":
             if command.run_id in schedule.runs:

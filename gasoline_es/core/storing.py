@@ -16,7 +16,7 @@ from gasoline_es.core.stored_events import (
     TrackingStored,
     check_payload,
 )
-from gasoline_es.errors import GasolineError, StoreConflict
+from gasoline_es.errors import StoreConflict
 
 INTEGER_MAX: Final = (1 << 63) - 1
 """Versions and notification ids are kept as signed integers of 64 bits."""
@@ -226,8 +226,3 @@ def _read_event(members: list[Any]) -> EventStored | DecisionStored:
 
 def _read_condition(items: list[Any], after: int) -> Condition:
     return Condition(Query(tuple((tuple(types), tuple(tags)) for types, tags in items)), after)
-
-
-def refusal(error: Exception) -> GasolineError:
-    """Return the error for a command that :func:`checked` refuses."""
-    return error if isinstance(error, GasolineError) else GasolineError(f"this cannot be stored: {error}")

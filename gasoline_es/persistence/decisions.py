@@ -6,7 +6,6 @@ that is durable or on its way before it: of two appends that exclude each other,
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 
 from eventsourcing.dcb.api import (
@@ -24,14 +23,11 @@ from gasoline_es.core.stored_events import DECISIONS, DecisionStored, Stored, em
 from gasoline_es.core.storing import Condition, Query, Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import new_store_id
-from gasoline_es.persistence.lease import Lease
+from gasoline_es.persistence.lease import Leased
 
 
-class GasolineDCBRecorder(DCBRecorder):
+class GasolineDCBRecorder(Leased, DCBRecorder):
     """Decisions of one application."""
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
 
     def read(
         self, query: DCBQuery | None = None, *, after: int | None = None, limit: int | None = None
@@ -71,14 +67,6 @@ class GasolineDCBRecorder(DCBRecorder):
     def subscribe(self, query: DCBQuery | None = None, *, after: int | None = None) -> GasolineDCBSubscription:
         """Return an iterator of the events above ``after`` that match, which goes on with those any process appends later."""
         return GasolineDCBSubscription(self, query=query, after=after)
-
-    def listen(self, event: threading.Event) -> None:
-        """Set ``event`` whenever there may be more events."""
-        self._lease.listen(event.set)
-
-    def unlisten(self, event: threading.Event) -> None:
-        """Do so no more."""
-        self._lease.unlisten(event.set)
 
 
 class GasolineDCBReadResponse(DCBReadResponse):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from eventsourcing.persistence import DataError, IntegrityError, OperationalError, PersistenceError, ProgrammingError
 
-from gasoline_es.errors import GasolineError, LogError, NoOwner, RecordTooLarge, StepMisused, StoreConflict
+from gasoline_es.errors import GasolineError, LogError, RecordTooLarge, StepMisused, StoreConflict
 from gasoline_es.log.opening import directory_of
 from gasoline_es.persistence.journal import Journal, open_journal
 from gasoline_es.runtime.loop_thread import LoopThread
@@ -99,6 +99,21 @@ class Lease:
             listener()
 
 
+class Leased:
+    """What works on a journal by a lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def listen(self, event: threading.Event) -> None:
+        """Set ``event`` whenever there may be more events, or never will be again."""
+        self._lease.listen(event.set)
+
+    def unlisten(self, event: threading.Event) -> None:
+        """Do so no more."""
+        self._lease.unlisten(event.set)
+
+
 def translated(error: GasolineError) -> PersistenceError:
     """Return the error of ``eventsourcing`` for one of this library."""
     match error:
@@ -106,11 +121,9 @@ def translated(error: GasolineError) -> PersistenceError:
             return IntegrityError(error.message)
         case RecordTooLarge():
             return DataError(error.message)
-        case LogError() | NoOwner():
-            return OperationalError(error.message)
         case StepMisused():
             return ProgrammingError(error.message)
-        case _:
+        case _:  # the log's, and that nobody answers
             return OperationalError(error.message)
 
 

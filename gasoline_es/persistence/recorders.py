@@ -29,17 +29,17 @@ from gasoline_es.core.stored_events import EVENTS, EventStored, Stored, Tracking
 from gasoline_es.core.storing import Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import new_store_id
-from gasoline_es.persistence.lease import Lease
+from gasoline_es.persistence.lease import Lease, Leased
 
 _LOOK_AT_INTERRUPT_S: Final = 0.1
 
 
-class GasolineRecorder:
+class GasolineRecorder(Leased):
     """What stores into, and reads from, a journal."""
 
     def __init__(self, lease: Lease, purpose: str = EVENTS) -> None:
         """``purpose``: names the sequence; an application has ``events`` and ``snapshots``."""
-        self._lease = lease
+        super().__init__(lease)
         self._purpose = purpose
 
     def _store(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> range:
@@ -124,14 +124,6 @@ class GasolineApplicationRecorder(GasolineAggregateRecorder, ApplicationRecorder
 
         return GasolineSubscription(self, gt=gt, topics=topics)
 
-    def listen(self, event: threading.Event) -> None:
-        """Set ``event`` whenever there may be more notifications."""
-        self._lease.listen(event.set)
-
-    def unlisten(self, event: threading.Event) -> None:
-        """Do so no more."""
-        self._lease.unlisten(event.set)
-
 
 class GasolineTrackingRecorder(GasolineRecorder, TrackingRecorder):
     """How far the notifications of other applications were processed here.
@@ -160,7 +152,7 @@ class GasolineTrackingRecorder(GasolineRecorder, TrackingRecorder):
         Raises: TimeoutError: it was not in time. WaitInterruptedError: ``interrupt`` was set.
         """
         deadline, more = monotonic() + timeout, threading.Event()
-        self._lease.listen(more.set)
+        self.listen(more)
         try:
             while True:
                 more.clear()
@@ -176,7 +168,7 @@ class GasolineTrackingRecorder(GasolineRecorder, TrackingRecorder):
                     )
                 more.wait(remaining if interrupt is None else min(remaining, _LOOK_AT_INTERRUPT_S))
         finally:
-            self._lease.unlisten(more.set)
+            self.unlisten(more)
 
 
 class GasolineProcessRecorder(GasolineTrackingRecorder, GasolineApplicationRecorder, ProcessRecorder):

@@ -8,6 +8,9 @@ from gasoline_es.log.port import RECORD_BYTES_MAX
 
 LINE_BYTES_SPARE = 1_000
 """What a record's line holds beside its value: topic, partition, offset, key and time, generously."""
+ERROR_BYTES_LEAST = 1_000
+"""Where there is less room than that, an error is left out."""
+LOGGED_CHARACTERS_MAX = 500
 
 
 def require_fit(what: str, value: bytes) -> None:
@@ -25,16 +28,9 @@ def too_large(what: str, size: int, limit: int = RECORD_BYTES_MAX) -> RecordTooL
     )
 
 
-LOGGED_CHARACTERS_MAX = 500
-
-
 def in_a_line(error: ev.ErrorInfo) -> str:
     """Show an error in a log line: cut, and with nothing in it that could forge a line or move a cursor."""
     text = str(error)
     cut = text[:LOGGED_CHARACTERS_MAX]
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
     return shown if len(cut) == len(text) else f"{shown}… (cut)"
-
-
-ERROR_BYTES_LEAST = 1_000
-"""Where there is less room than that, an error is left out."""

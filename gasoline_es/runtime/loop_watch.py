@@ -17,10 +17,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple, NoReturn
 
+from gasoline_es.core.error_info import PACKAGE
 from gasoline_es.core.location import format_location
 from gasoline_es.definitions import Activity, Workflow
 from gasoline_es.engine_log import EngineLog
@@ -35,9 +35,9 @@ TICK_S: Final = 0.5
 TOLD_LIMIT_S: Final = 1.0
 """The process ends after so long even if nobody takes its last word: what holds it up may be that its output is full."""
 
-_LIBRARIES: Final = tuple(
-    os.path.join(path, "")
-    for path in (str(Path(__file__).resolve().parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+_LIBRARIES: Final = (
+    PACKAGE,
+    *(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")),
 )
 """Where code lies that hardly anybody wrote for their workflows, unless they have installed it."""
 

@@ -65,10 +65,8 @@ class Rebalancing:
 
     def leave(self) -> None:
         """Tell the others that it is none any more, for good: its share is theirs."""
-        with (
-            self._announcing,
-            contextlib.suppress(LogError),
-        ):  # of a log that failed or was closed, which says so itself
+        # The error of a log that failed or was closed, which says so itself.
+        with self._announcing, contextlib.suppress(LogError):
             self._left = True
             self._node.log.announce(None)
 

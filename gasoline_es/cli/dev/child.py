@@ -20,6 +20,7 @@ from gasoline_es.checking.code import Code, CodeRefused, Workflows
 from gasoline_es.cli.dev.reports import Order, Ready, Refused, Report, Running, UnderWay, running, write
 from gasoline_es.cli.failures import explain
 from gasoline_es.cli.working import log_to_stderr
+from gasoline_es.core.error_info import PACKAGE
 from gasoline_es.core.location import format_location
 from gasoline_es.engine import Gasoline
 from gasoline_es.errors import GasolineError
@@ -30,7 +31,6 @@ EVICT_AFTER_S: Final = 1.0
 _LOOK_S: Final = 0.1
 """So often it is looked which attempts run."""
 _WAKE_AT_ONCE: Final = 100
-_LIBRARY: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def _load(order: Order) -> Workflows | None:
 def _shown(error: BaseException) -> str:
     """Return the traceback of what the code raised, from where the code begins."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = (_LIBRARY, "<frozen importlib", importlib.__file__)
+    ours = (PACKAGE, "<frozen importlib", importlib.__file__)
     theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
     head = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)] if theirs else []
     return "".join([*head, *traceback.format_exception_only(error)])
