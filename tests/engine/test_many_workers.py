@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -12,10 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from gasoline_es import Gasoline, WorkflowHandle
+from gasoline_es.core.ids import partition_of, workflow_id_from_key
 from gasoline_es.log.file import log
 from gasoline_es.log.port import Log
 from tests.engine.harness import PATIENCE_S, assert_sound, consumed, soon, successes
@@ -89,10 +92,24 @@ def owned_by(log: Log, pid: int) -> dict[int, int]:
     return {index: log.end(EVENTS, index) for index, owner in owners.items() if owner is not None and owner.pid == pid}
 
 
+def key_in(log: Log, partition: int) -> str:
+    """A key of its own, whose workflow lies in this partition."""
+    keys = (f"{uuid4()}" for _ in itertools.count())
+    return next(
+        key
+        for key in keys
+        if partition_of(workflow_id_from_key("default", "ten_steps", key), log.partition_count) == partition
+    )
+
+
 async def until_they_work_again(gasoline: Gasoline, owned: dict[int, int]) -> float:
-    """Wait until somebody has recorded events in all of these partitions; return how long that took, in seconds."""
+    """Have something to do in each of these partitions, and wait until somebody has recorded events in all of them.
+
+    Return how long that took, in seconds.
+    """
     started = time.monotonic()
-    probes = [asyncio.ensure_future(gasoline.dispatch(ten_steps, 0)) for _ in range(100)]  # some for each of them
+    keys = [key_in(gasoline.log, index) for index in owned]
+    probes = [asyncio.ensure_future(gasoline.dispatch(ten_steps, 0, key=key)) for key in keys]
     async with asyncio.timeout(PATIENCE_S):
         while any(gasoline.log.end(EVENTS, index) == end for index, end in owned.items()):
             await asyncio.sleep(0.005)
