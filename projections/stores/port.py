@@ -2,10 +2,11 @@
 
 A *store* holds the projections of one namespace of one log. A projection has *generations*, numbered from 1 and never twice;
 one of them at most is *current*, which is the one that is read. A generation is a small database of its own: the projection's
-tables, made by its ``setup``, and two of ours:
+tables, made by its ``setup``, and three of ours:
 
 * ``gasoline_meta``: one row with ``projection, version, log_id, namespace, generation, state``;
-* ``gasoline_positions``: ``topic, partition`` → ``offset, place, digest``, the last record that is in the tables.
+* ``gasoline_positions``: ``topic, partition`` → ``offset, place, digest``, the last record that is in the tables;
+* ``gasoline_stops``: ``topic, partition`` → ``offset, event, error, time_us``, an event that could not be applied.
 
 What holds in every store:
 
@@ -99,6 +100,15 @@ START: Final = Position(-1, 0, "")
 """Nothing is folded yet."""
 
 
+class Stop(NamedTuple):
+    """The event that a feed stands before, because it could not be applied. ``event``: what is known of it, for people."""
+
+    offset: int
+    event: str
+    error: str
+    time_us: int
+
+
 def digest_of(record: Record) -> str:
     """Return the first 16 hex digits of the sha-256 of a record's key and value (a key has no NUL in it)."""
     return sha256(record.key.encode() + b"\0" + (b"" if record.value is None else record.value)).hexdigest()[:16]
@@ -140,6 +150,7 @@ class GenerationInfo:
     meta: Meta
     current: bool
     positions: Mapping[Feed, Position]
+    stops: Mapping[Feed, Stop]
     size_bytes: int | None
 
 
@@ -156,8 +167,13 @@ class Write(ABC, Generic[Db]):
     def move(self, feed: Feed, before: Position, after: Position) -> None:
         """Move a feed's position from ``before`` (:data:`START`: it has none) to ``after``, which is further on.
 
-        Raises: PositionMoved: it stands elsewhere. Let that leave the ``with`` block.
+        An event that it stood before (:meth:`stop`) is applied then, and no longer told of. Raises: PositionMoved: it stands
+        elsewhere. Let that leave the ``with`` block.
         """
+
+    @abstractmethod
+    def stop(self, feed: Feed, stop: Stop) -> None:
+        """Say that a feed stands before this event, in place of what was said before."""
 
 
 class Generation(ABC, Generic[Db]):
@@ -169,6 +185,10 @@ class Generation(ABC, Generic[Db]):
     @abstractmethod
     def positions(self) -> dict[Feed, Position]:
         """Return where each feed stands now; one that was never moved is not there."""
+
+    @abstractmethod
+    def stops(self) -> dict[Feed, Stop]:
+        """Return the feeds that stand before an event that could not be applied."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Write[Db]]:
@@ -203,6 +223,18 @@ class Snapshot(ABC, Generic[Db]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a projection. ``key``: the columns of its primary key, of its ``columns``; none if it has none."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+Row: TypeAlias = tuple[Any, ...]
 
 
 CatchUp = Callable[[Mapping[Feed, Position]], None]
@@ -268,6 +300,18 @@ class Store(ABC, Generic[Db]):
     @abstractmethod
     def scratch(self, name: str, version: int, setup: Setup[Db]) -> Generation[Db]:
         """Make a generation that nobody else sees and that is gone when it is closed, for a fold to compare with."""
+
+    @abstractmethod
+    def tables(self, db: Db) -> list[Table]:
+        """Return the projection's own tables in a generation or snapshot, by name."""
+
+    @abstractmethod
+    def rows(self, db: Db, table: Table) -> Iterator[Row]:
+        """Yield a table's rows in order of its key, or of all its columns if it has none."""
+
+    @abstractmethod
+    def has_key(self, db: Db, table: Table, key: Row) -> bool:
+        """Whether a table has a row with this key."""
 
     @abstractmethod
     def names(self) -> list[str]:

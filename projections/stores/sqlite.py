@@ -15,7 +15,7 @@ import re
 import secrets
 import sqlite3
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -33,9 +33,11 @@ from projections.stores.port import (
     Meta,
     Position,
     Reach,
+    Row,
     Setup,
     Snapshot,
     Store,
+    Table,
     check_name,
     nothing,
     superseded,
@@ -43,9 +45,13 @@ from projections.stores.port import (
 from projections.stores.sqlite_connection import StoreConnection, connect, mark
 from projections.stores.sqlite_generation import (
     SqliteGeneration,
+    has_key,
     make_tables,
     read_meta,
     read_positions,
+    read_rows,
+    read_stops,
+    read_tables,
     roll_back,
     set_state,
     translated,
@@ -398,6 +404,15 @@ class SqliteStore(Store[sqlite3.Connection]):
                 raise
         return SqliteGeneration(db, meta, self.url, lambda: True)
 
+    def tables(self, db: sqlite3.Connection) -> list[Table]:
+        return read_tables(db)
+
+    def rows(self, db: sqlite3.Connection, table: Table) -> Iterator[Row]:
+        return read_rows(db, table)
+
+    def has_key(self, db: sqlite3.Connection, table: Table, key: Row) -> bool:
+        return has_key(db, table, key)
+
     def names(self) -> list[str]:
         found = (_FILE.fullmatch(entry) for entry in self._entries())
         return sorted({match["name"] for match in found if match is not None})
@@ -412,10 +427,10 @@ class SqliteStore(Store[sqlite3.Connection]):
             db, meta = opened
             try:
                 with translated(self.url, name):
-                    positions = read_positions(db)
+                    positions, stops = read_positions(db), read_stops(db)
             finally:
                 db.close()
-            found.append(GenerationInfo(meta, number == linked, positions, self._size(name, number)))
+            found.append(GenerationInfo(meta, number == linked, positions, stops, self._size(name, number)))
         return found
 
     def _size(self, name: str, number: int) -> int | None:

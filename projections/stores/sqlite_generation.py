@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,8 +15,11 @@ from projections.stores.port import (
     Meta,
     Position,
     Reach,
+    Row,
     Setup,
     State,
+    Stop,
+    Table,
     Write,
     nothing,
     superseded,
@@ -32,11 +35,17 @@ CREATE TABLE gasoline_positions(
     topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL, place INTEGER NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
+CREATE TABLE gasoline_stops(
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL, event TEXT NOT NULL, error TEXT NOT NULL,
+    time_us INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
 """
 
 _INSERT: Final = "INSERT INTO gasoline_positions VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _UPDATE: Final = """UPDATE gasoline_positions SET "offset" = ?, place = ?, digest = ?
     WHERE topic = ? AND partition = ? AND "offset" = ? AND digest = ?"""
+
+_PASSED: Final = 'DELETE FROM gasoline_stops WHERE topic = ? AND partition = ? AND "offset" <= ?'
 
 
 def make_tables(db: StoreConnection, meta: Meta, setup: Setup[sqlite3.Connection], reach: Reach = nothing) -> None:
@@ -72,6 +81,40 @@ def read_positions(db: sqlite3.Connection) -> dict[Feed, Position]:
     return {
         Feed(topic, partition): Position(offset, place, digest) for topic, partition, offset, place, digest in found
     }
+
+
+def read_stops(db: sqlite3.Connection) -> dict[Feed, Stop]:
+    """Return the feeds that stand before an event that could not be applied."""
+    found = db.execute('SELECT topic, partition, "offset", event, error, time_us FROM gasoline_stops')
+    return {Feed(topic, partition): Stop(*stop) for topic, partition, *stop in found}
+
+
+def read_tables(db: sqlite3.Connection) -> list[Table]:
+    """Return the projection's own tables; what a virtual table keeps its content in is the module's."""
+    listed = db.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual')")
+    found: list[Table] = []
+    for name in sorted(name for (name,) in listed if not name.startswith(("gasoline_", "sqlite_"))):
+        columns = db.execute("SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,)).fetchall()
+        key = tuple(column for column, _ in sorted((c for c in columns if c[1]), key=lambda column: column[1]))
+        found.append(Table(name, tuple(column for column, _ in columns), key))
+    return found
+
+
+def read_rows(db: sqlite3.Connection, table: Table) -> Iterator[Row]:
+    """Yield a table's rows in order."""
+    columns, order = ", ".join(map(quoted, table.columns)), ", ".join(map(quoted, table.key or table.columns))
+    return iter(db.execute(f"SELECT {columns} FROM {quoted(table.name)} ORDER BY {order}"))  # noqa: S608  # quoted
+
+
+def has_key(db: sqlite3.Connection, table: Table, key: Row) -> bool:
+    """Whether a table has a row with this key."""
+    where = " AND ".join(f"{quoted(column)} IS ?" for column in table.key)
+    return db.execute(f"SELECT 1 FROM {quoted(table.name)} WHERE {where}", key).fetchone() is not None  # noqa: S608
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def set_state(db: StoreConnection, state: State) -> None:
@@ -126,8 +169,13 @@ class SqliteWrite(Write[sqlite3.Connection]):
                 moved = self.db.execute(self._statements.insert, (*feed, *after))
             else:
                 moved = self.db.execute(self._statements.update, (*after, *feed, before.offset, before.digest))
+            self.db.execute(self._statements.passed, (*feed, after.offset))
         if moved.rowcount != 1:
             raise moved_elsewhere(self._meta, feed, before, self.positions().get(feed, START))
+
+    def stop(self, feed: Feed, stop: Stop) -> None:
+        with translated(self._url, self._meta.projection), self._guarded.ours():
+            self.db.execute(f"INSERT OR REPLACE INTO gasoline_stops VALUES (?, ?, ?, ?, ?, ?){mark()}", (*feed, *stop))  # noqa: S608
 
 
 class _Statements:
@@ -139,6 +187,7 @@ class _Statements:
         self.commit: Final = "COMMIT" + ours
         self.insert: Final = _INSERT + ours
         self.update: Final = _UPDATE + ours
+        self.passed: Final = _PASSED + ours
 
 
 class SqliteGeneration(Generation[sqlite3.Connection]):
@@ -164,6 +213,10 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
     def positions(self) -> dict[Feed, Position]:
         with translated(self._url, self.meta.projection):
             return read_positions(self.db)
+
+    def stops(self) -> dict[Feed, Stop]:
+        with translated(self._url, self.meta.projection):
+            return read_stops(self.db)
 
     @contextmanager
     def writing(self) -> Generator[Write[sqlite3.Connection]]:
