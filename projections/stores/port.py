@@ -343,6 +343,15 @@ def superseded(meta: Meta, store: str, why: str) -> Superseded:
     )
 
 
+def still_behind(new: Mapping[Feed, Position], old: Mapping[Feed, Position]) -> Feed | None:
+    """Return a feed in which a new generation is behind the old one. A topic that it does not fold at all is none."""
+    topics = {feed.topic for feed in new}
+    for feed, position in old.items():
+        if feed.topic in topics and new.get(feed, START).offset < position.offset:
+            return feed
+    return None
+
+
 def nothing(point: str) -> None:
     """Reach nothing: what a store does outside of tests."""
 

@@ -40,6 +40,7 @@ from projections.stores.port import (
     Table,
     check_name,
     nothing,
+    still_behind,
     superseded,
 )
 from projections.stores.sqlite_connection import StoreConnection, connect, mark
@@ -318,11 +319,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         with translated(self.url, name):
             stood = self._positions_of_log(old)
         catch_up(stood)
-        reached = new.positions()
-        for feed, position in stood.items():
-            at = reached.get(feed)
-            if at is None or at.offset < position.offset:
-                raise self._failed(name, f"generation {new.meta.generation} is behind the current one at {feed}: {at}")
+        behind = still_behind(new.positions(), stood)
+        if behind is not None:
+            raise self._failed(name, f"generation {new.meta.generation} is behind the current one at {behind}")
         self._reach("swap caught up")
         with translated(self.url, name):
             set_state(new.guarded, "live")
