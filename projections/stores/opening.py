@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gasoline_es.errors import ProjectionError
+from gasoline_es.errors import ExtraMissing, ProjectionError
 from gasoline_es.log.opening import directory_of
 from projections.stores.port import Reach, Store, nothing
 
@@ -16,9 +16,9 @@ def open_store(log: Log, url: str | None = None, *, reach: Reach = nothing) -> S
     """Open the store for a log's namespace. Nothing is made before the first projection is.
 
     ``url`` None: with the log, in ``<directory>/projections/<namespace>`` or in memory. ``sqlite:DIRECTORY``: below that
-    directory, by namespace.
+    directory, by namespace. ``postgresql://…``: a database, with the extra ``gasoline_es[postgres]``.
 
-    Raises: ProjectionError: it is none of these.
+    Raises: ProjectionError: it is none of these. ExtraMissing.
     """
     if url is None:
         if log.url.startswith("file:"):
@@ -37,7 +37,17 @@ def open_store(log: Log, url: str | None = None, *, reach: Reach = nothing) -> S
         return SqliteStore(
             f"{directory}/{log.namespace}", log_id=log.log_id, namespace=log.namespace, private=False, reach=reach
         )
+    if colon and scheme in ("postgresql", "postgres"):
+        try:
+            from projections.stores.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(
+                f"projections in PostgreSQL need psycopg, which is not installed ({error}): "
+                f'`pip install "gasoline_es[postgres]"`'
+            ) from error
+        return PostgresStore(url, log_id=log.log_id, namespace=log.namespace, reach=reach)
     raise ProjectionError(
-        f"{url!r} is not the URL of a store for projections: sqlite:DIRECTORY; without one they lie with the log",
+        f"{url!r} is not the URL of a store for projections: sqlite:DIRECTORY or postgresql://USER@HOST/DATABASE; "
+        f"without one they lie with the log",
         store=url,
     )

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from gasoline_es.errors import ProjectionError, Superseded
+from gasoline_es.errors import PositionMoved, ProjectionError, Superseded
 from gasoline_es.log.port import Record
 
 Db = TypeVar("Db")
@@ -340,6 +340,21 @@ def superseded(meta: Meta, store: str, why: str) -> Superseded:
         f"Nothing of this write counts; open the current generation",
         projection=meta.projection,
         generation=meta.generation,
+    )
+
+
+def moved_elsewhere(meta: Meta, feed: Feed, before: Position, stored: Position) -> PositionMoved:
+    """Return the refusal of a move from where the position is not."""
+    return PositionMoved(
+        f"projection {meta.projection!r}, generation {meta.generation}, is at offset {stored.offset} of topic {feed.topic!r}, "
+        f"partition {feed.partition}, and not at {before.offset}: somebody else folded it on. Nothing of this write counts; "
+        f"go on from there",
+        projection=meta.projection,
+        generation=meta.generation,
+        topic=feed.topic,
+        partition=feed.partition,
+        stored=stored.offset,
+        expected=before.offset,
     )
 
 

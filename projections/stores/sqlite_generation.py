@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gasoline_es.errors import PositionMoved, ProjectionError
+from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
     START,
     Feed,
@@ -21,6 +21,7 @@ from projections.stores.port import (
     Stop,
     Table,
     Write,
+    moved_elsewhere,
     nothing,
     superseded,
 )
@@ -258,21 +259,6 @@ def _is_of_database(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def moved_elsewhere(meta: Meta, feed: Feed, before: Position, stored: Position) -> PositionMoved:
-    """Return the refusal of a move from where the position is not."""
-    return PositionMoved(
-        f"projection {meta.projection!r}, generation {meta.generation}, is at offset {stored.offset} of topic {feed.topic!r}, "
-        f"partition {feed.partition}, and not at {before.offset}: somebody else folded it on. Nothing of this write counts; "
-        f"go on from there",
-        projection=meta.projection,
-        generation=meta.generation,
-        topic=feed.topic,
-        partition=feed.partition,
-        stored=stored.offset,
-        expected=before.offset,
-    )
 
 
 @contextmanager

@@ -40,6 +40,11 @@ from tests.projections.orders import (
 WAIT_S = 20.0
 
 
+@pytest.fixture(params=("sqlite", "postgres"))  # memory is SQLite too
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def keep_up(log: Log, store: Store[Any], *projections: Projection, notices: list[Notice] | None = None) -> Runner:
     """Fold what there is, in a runner of its own, as a process that is started and ended."""
     runner = Runner(log, store, projections, tell=(notices if notices is not None else []).append)

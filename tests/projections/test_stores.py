@@ -272,7 +272,7 @@ def test_a_swap_supersedes_the_old_generation_and_catches_up_with_it(store: Stor
 
     store.swap(new, catch_up)
     assert given == [{FEED: at(3), OTHER: at(2)}]
-    with pytest.raises(Superseded, match="another generation"):
+    with pytest.raises(Superseded, match="takes no write any more"):
         change(old, at(3), at(4))
     fold(new, 4)
     assert counted(store) == (4 + 3 + 1, 4)
