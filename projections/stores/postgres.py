@@ -153,6 +153,21 @@ class PostgresStore(Store[Connection]):
                 db.close()
                 raise
 
+    def again(self, generation: Generation[Connection]) -> Generation[Connection]:
+        """Open a generation once more (see the port)."""
+        name = generation.meta.projection
+        with translated(self.url, name):
+            db = connect(self._conninfo)
+            try:
+                with db.ours():
+                    meta = read_meta(db, self._schema(name, generation.meta.generation))
+                    if meta is None:
+                        raise superseded(generation.meta, self.url, "it was removed")
+                    return self._opened(db, meta)
+            except BaseException:
+                db.close()
+                raise
+
     # --- building -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, version: int, setup: Setup[Connection]) -> Generation[Connection]:

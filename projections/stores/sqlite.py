@@ -192,6 +192,13 @@ class SqliteStore(Store[sqlite3.Connection]):
             raise self._failed(name, f"generation {meta.generation} was given up")
         return self._generation(db, meta)
 
+    def again(self, generation: Generation[sqlite3.Connection]) -> Generation[sqlite3.Connection]:
+        """Open a generation once more (see the port)."""
+        opened = self._open(generation.meta.projection, generation.meta.generation)
+        if opened is None:
+            raise superseded(generation.meta, self.url, "it was removed")
+        return self._generation(*opened)
+
     # --- building -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, version: int, setup: Setup[sqlite3.Connection]) -> Generation[sqlite3.Connection]:

@@ -46,7 +46,9 @@ from gasoline_es.log.port import (
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import Worker
-from projections.views import PartitionViews
+from projections.keeping import StoreKeeper, keep_in
+from projections.memory_keeper import MemoryKeeper
+from projections.stores.opening import open_store
 
 PATIENCE_S: Final = float(os.environ.get("GASOLINE_TEST_PATIENCE_S", "30"))
 """What should happen, happens within this: real time, only ever used up by a failing test."""
@@ -185,7 +187,7 @@ class Process:
     def __init__(self, world: World, log: ScriptedLog) -> None:
         self.world = world
         self.log = log
-        self.node = Node(log, world.clock, PartitionViews)
+        self.node = Node(log, world.clock, MemoryKeeper() if isinstance(log.inner, MemoryLog) else kept_views(log))
         self.gasoline = Gasoline(self.node)
         self.worker: Worker | None = None
         self.ended = False
@@ -227,9 +229,12 @@ class Process:
             tasks.append(node._appender._task)
         if self.worker is not None:
             tasks += self.worker._tasks
+        if node._saving is not None:
+            node._saving.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await node._keeper.close()
         node._alarms.close()
         if driver is not None:
             driver.stopping = True
@@ -359,6 +364,11 @@ async def kills(
         await process.kill()
         yield world, number
         await world.end()
+
+
+def kept_views(log: ScriptedLog) -> StoreKeeper:
+    """Keep the views where the engine does."""
+    return keep_in(open_store(log.inner), log)
 
 
 def _nobody_listens(attempt: object) -> None:

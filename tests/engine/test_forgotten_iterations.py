@@ -14,6 +14,7 @@ from gasoline_es.core.commands import TellOutput
 from gasoline_es.core.ports import Located
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Record
+from gasoline_es.runtime import node
 from projections.views import PartitionViews
 from tests.engine.harness import Process, ScriptedLog, World, soon, successes, types
 
@@ -71,6 +72,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return read_at(self, topic, partition, offsets, places)
 
     monkeypatch.setattr(ScriptedLog, "read_at", counted)
+    monkeypatch.setattr(node, "SAVE_AFTER_S", 3_600.0)  # whoever stores views looks at the last event
     return asked
 
 
@@ -138,6 +140,7 @@ async def test_a_workflow_that_needs_all_of_its_history_is_folded_from_all_of_it
             await talk(process, one.id, number, number + 1)
     before = await handle.history()
     views = await process.node.views(process.node.index_of(handle.id))
+    assert isinstance(views, PartitionViews)
     views.needs_all(handle.id)
     await process.evict()
     assert not process.in_memory(handle.id)
