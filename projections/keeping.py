@@ -16,7 +16,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import GasolineError, LogError, ProjectionError, Superseded
+from gasoline_es.errors import ProjectionError, Superseded
 from gasoline_es.log.port import Log
 from projections.known import unknown
 from projections.stores.port import START, AnyGeneration, AnyStore, Feed, Position, digest
@@ -157,7 +157,7 @@ class StoreKeeper:
                 if not changes:
                     return
                 stands = await self._store_all(changes)
-            except (LogError, ProjectionError) as error:
+            except Exception as error:  # of the database, too: whatever it is, nothing of the log is lost
                 for index in changes:
                     views[index].not_saved()
                 self._failed(error)
@@ -170,11 +170,13 @@ class StoreKeeper:
                 for index in changes:
                     views[index].saved(stands[index])
 
-    def _failed(self, error: GasolineError) -> None:
+    def _failed(self, error: Exception) -> None:
         if isinstance(error, Superseded):
             self._reopen(error)
         elif not self._failing:
-            _log.warning("the views could not be stored; trying again: %s", error, extra={"error": str(error)})
+            _log.warning(
+                "the views could not be stored; trying again: %r", error, exc_info=error, extra={"error": str(error)}
+            )
         self._failing = True
 
     def _reopen(self, error: Superseded) -> None:

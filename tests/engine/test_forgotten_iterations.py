@@ -130,9 +130,9 @@ async def test_a_workflow_that_sleeps_in_a_loop_is_loaded_by_its_last_iterations
     assert (info.status, info.state) == ("running", {"last": 40})
 
 
-async def test_a_workflow_that_needs_all_of_its_history_is_folded_from_all_of_it(any_world: World) -> None:
+async def test_a_workflow_that_needs_all_of_its_history_is_folded_from_all_of_it(world: World) -> None:
     """What was forgotten can come back: a fold of the complete history has the same answers."""
-    process = await any_world.worker(listener)
+    process = await world.worker(listener)
     handle = await process.gasoline.dispatch(listener, None)
     others = [await process.gasoline.dispatch(listener, None) for _ in range(20)]
     for number in range(10):
