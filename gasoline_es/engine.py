@@ -159,12 +159,13 @@ def node_on(
 
 def _keeper(log: Log) -> ViewKeeper[Any]:
     """Return what keeps the views of a log: a store that lies with it, if it is one on disk."""
-    if not log.writable or not log.url.startswith("file:"):
+    if not log.url.startswith("file:"):
         return MemoryKeeper()
-    from projections.keeping import keep_in  # SQLite is loaded where there is something to keep
+    from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
     from projections.stores.opening import open_store
 
-    return keep_in(open_store(log), log)
+    store = open_store(log)
+    return keep_in(store, log) if log.writable else read_from(store, log) or MemoryKeeper()
 
 
 def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
