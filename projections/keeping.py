@@ -145,6 +145,10 @@ class StoreKeeper:
         """Yield the workflows of a partition that match, as they are in the store now, in order of creation."""
         return self._table.matching(index, wanted)
 
+    def fresh(self) -> PartitionViews:
+        """Return views with nothing folded, which are not kept."""
+        return PartitionViews()
+
     def stands(self, index: int) -> int:
         """Return the offset up to which a partition's views are stored."""
         current = self._store.current(NAME, readonly=not self.keeps)

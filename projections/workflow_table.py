@@ -151,6 +151,8 @@ class WorkflowTable:
         if not all(map(_is_text, (wanted.name or "", wanted.status or "", *wanted.tags, *wanted.tags.values()))):
             return  # no name and no tag is such a text
         after = (wanted.since_us if wanted.since_us is not None else -1, "")
+        if wanted.after is not None:
+            after = max(after, wanted.after)
         while True:
             page = self._page(partition, wanted, after)
             summaries = [summary_of(values) for values in page]

@@ -247,6 +247,10 @@ class ViewKeeper(Protocol[V]):
         """
         ...
 
+    def fresh(self) -> V:
+        """Return views with nothing folded, which are not kept."""
+        ...
+
     def stands(self, index: int, /) -> int:
         """Return the offset up to which a partition's views are stored."""
         ...

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
+from gasoline_es.core.codec import read_fact
 from gasoline_es.core.commands import Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
@@ -21,7 +22,7 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
-from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership, Record
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -396,6 +397,40 @@ class Node:
             return await self.views(index), None
         except LogCorrupt as damage:
             return self._view(index), damage
+
+    async def counted(self, index: int) -> Views:
+        """Return a partition's views as of now, whose counts are exact."""
+        views = await self.views(index)
+        if views.drifted and index not in self.partitions:
+            self._load(index, views)
+            views = await self.views(index)
+        return views
+
+    async def views_as_of(self, index: int, moment_us: int) -> Views:
+        """Return views of a partition as they were at a time: of what came before the first event that is younger.
+
+        They are folded from the start of the log, and nobody else's. Raises: as :meth:`views`.
+        """
+        end = await self._decided_end(index, self.topics.events)
+        views: Views = self._keeper.fresh()
+        younger = False
+
+        def up_to(records: Iterator[Record]) -> Iterator[Record]:
+            nonlocal younger
+            for record in records:
+                if record.value is not None and read_fact(record.key, record.value)[2] > moment_us:
+                    younger = True
+                    return
+                yield record
+
+        records = self.log.read(self.topics.events, index, 0, end)
+        while not younger:
+            before = views.next_offset
+            views.fold(up_to(islice(records, FOLD_CHUNK)))
+            if views.next_offset == before:
+                break
+            await asyncio.sleep(0)
+        return views
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
