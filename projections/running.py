@@ -149,7 +149,7 @@ class KeptUp:
                     self._say(
                         "outdated",
                         f"{self.projection.name!r} was built by version {current.meta.version}, and this code has version "
-                        f"{self.projection.version}. To go back, run `gasoline projections rebuild`",
+                        f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
                         built=current.meta.version,
                         version=self.projection.version,
                     )
@@ -179,7 +179,7 @@ class KeptUp:
             if current.meta.log_id != self._log.log_id and not self._store.private:
                 raise ProjectionError(
                     f"projection {name!r} in {self._store.url} is not this log's: {why}. If that log is gone, take the place "
-                    f"over with `gasoline projections rebuild {name}`; otherwise give one of them another store",
+                    f"over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
                     projection=name,
                     store=self._store.url,
                 )
@@ -278,8 +278,16 @@ class Runner:
         finally:
             self.close()
 
-    def run_once(self, on_step: Callable[[], Any] | None = None) -> None:
-        """Fold what there is now, then return. What another process builds is left to it."""
+    def run_once(
+        self,
+        on_step: Callable[[], Any] | None = None,
+        *,
+        at_end: Callable[[Sequence[KeptUp]], Any] | None = None,
+    ) -> None:
+        """Fold what there is now, then return. What another process builds is left to it.
+
+        ``at_end``: told how each projection does, before they are let go of.
+        """
         try:
             while not self._stop.is_set():
                 done = self.step()
@@ -287,8 +295,10 @@ class Runner:
                     on_step()
                 if not done:
                     if not any(kept.standing == "opening" for kept in self.kept):
-                        return
+                        break
                     self._news.wait(IDLE_S)
+            if at_end is not None:
+                at_end(self.kept)
         finally:
             self.close()
 
