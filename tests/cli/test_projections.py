@@ -15,7 +15,7 @@ from gasoline_es.log import open_log
 from gasoline_es.log.port import Log
 from tests.cli.terminal import environment, invoke, plain, run_on_terminal
 from tests.engine.harness import soon
-from tests.projections.orders import append_orders
+from tests.projection.orders import append_orders
 
 _COMMAND = [sys.executable, "-c", "from gasoline_es.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VIEWS = """
 import os
 from projections.definition import Projection, projection
-from tests.projections.orders import apply_order, make_tables
+from tests.projection.orders import apply_order, make_tables
 
 VERSION = int(os.environ.get("VIEWS_VERSION", "1"))
 
@@ -158,8 +158,7 @@ def test_each_kind_of_difference_is_found(
 
 
 def test_what_stands_still_is_shown_and_fails(url: str, views: str) -> None:
-    refusing = {"VIEWS_REFUSE": "7"}
-    ran = invoke("--log", url, "projections", "run", views, "turnover", "--once", **refusing)
+    ran = invoke("--log", url, "projections", "run", views, "turnover", "--once", VIEWS_REFUSE="7")
     assert ran.status == 1
     (stopped,) = ran.objects[0]["stopped"]
     assert (stopped["partition"], stopped["offset"], stopped["error"]) == (0, 1, "RuntimeError: it is no price")
@@ -171,10 +170,10 @@ def test_what_stands_still_is_shown_and_fails(url: str, views: str) -> None:
     shown = plain(run_on_terminal("--log", url, "projections", "status", columns=200).stdout)
     assert "turnover stands before" in shown
     assert "RuntimeError: it is no price" in shown
-    rebuilt = invoke("--log", url, "projections", "rebuild", views, "turnover", **refusing)
+    rebuilt = invoke("--log", url, "projections", "rebuild", views, "turnover", VIEWS_REFUSE="7")
     assert rebuilt.status == 0, "there is nothing that the old one had applied"
     assert invoke("--log", url, "projections", "run", views, "turnover", "--once").status == 0
-    refused = invoke("--log", url, "projections", "rebuild", views, "turnover", **refusing)
+    refused = invoke("--log", url, "projections", "rebuild", views, "turnover", VIEWS_REFUSE="7")
     assert (refused.status, refused.stdout) == (1, "")
     assert "it is no price" in refused.stderr
     assert invoke("--log", url, "projections", "verify", views, "turnover").status == 0
@@ -237,6 +236,26 @@ async def test_projections_are_kept_up_until_sigterm(url: str, views: str, tmp_p
         while table(tmp_path, "SELECT cents FROM turnover WHERE partition = 0") != [(1021,)]:
             await asyncio.sleep(0.02)
         await log.close()
+        os.kill(process.pid, signal.SIGTERM)
+        assert await soon(process.wait()) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_worker_of_the_command_line_keeps_projections_up(url: str, views: str, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(*_COMMAND, "--log", url, "worker", "tests.engine.workflows", "--projections", f"{views}:turnover"),
+        cwd=ROOT,
+        env=environment(),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        while b"a projection was built: 'turnover', of 4 records" not in await soon(process.stderr.readline()):
+            pass
+        assert table(tmp_path, "SELECT sum(cents) FROM turnover") == [(121,)]
         os.kill(process.pid, signal.SIGTERM)
         assert await soon(process.wait()) == 0
     finally:

@@ -23,8 +23,8 @@ from projections.folding import Folding
 from projections.running import Notice, Runner
 from projections.stores.port import Feed, Store
 from projections.stores.sqlite import SqliteStore
-from tests.projections.conftest import OpenStore
-from tests.projections.orders import (
+from tests.projection.conftest import OpenStore
+from tests.projection.orders import (
     TOPIC,
     append,
     append_orders,
