@@ -118,3 +118,23 @@ async def test_projections_that_cannot_be_are_refused_before_the_worker_runs(gas
         gasoline.worker([double], projections=[outputs], store="mysql://x")
     with pytest.raises(DefinitionError, match="is no projection"):
         gasoline.projection(keep_output)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_code_that_is_not_async_reads_projections_too(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+
+    async def work() -> str:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([double], projections=[outputs]):
+            handle = await gasoline.dispatch(double, 4)
+            await handle.output(timeout=WAIT_S)
+            await gasoline.projection(outputs).wait_for(handle, timeout=WAIT_S)
+            return handle.id
+
+    workflow_id = asyncio.run(work())
+    with Gasoline.open_sync(url) as gasoline:
+        view = gasoline.projection(outputs)
+        view.wait_for(workflow_id, timeout=WAIT_S)
+        with view.read() as db:
+            assert db.execute("SELECT input, output FROM outputs").fetchall() == [(4, 8)]
+        with view.snapshot() as snapshot:
+            assert snapshot.meta.projection == "outputs"
