@@ -16,6 +16,7 @@ import pytest
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.end import PublishedEnd, encode_end
 from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.port import Appended, Position, Problem
 from gasoline_es.testing.faults import UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
@@ -84,7 +85,7 @@ def text(path: Path, random: Random) -> None:
 def double(path: Path, random: Random) -> None:
     stem, dot, kind = path.name.partition(".")
     if stem.isdigit():
-        following = max(int(other.name.partition(".")[0]) for other in path.parent.iterdir()) + 1
+        following = max(int(other.name[:10]) for other in path.parent.iterdir() if other.name[:10].isdigit()) + 1
         shutil.copyfile(path, path.with_name(f"{following:010d}{dot}{kind}"))
 
 
@@ -345,7 +346,7 @@ async def test_a_partition_is_not_taken_in_a_log_that_was_damaged_while_it_was_o
     await other.close()
     before = fingerprint(tmp_path / "epochs")
     log._soundness._checked.clear()  # pyright: ignore[reportPrivateUsage]
-    log._epochs._holders.clear()  # pyright: ignore[reportPrivateUsage]
+    log._epochs._holders = Recent(9)  # type: ignore[misc] # pyright: ignore[reportPrivateUsage]
     with pytest.raises(LogCorrupt):
         await log.acquire(0)
     assert fingerprint(tmp_path / "epochs") == before

@@ -7,12 +7,18 @@ the name exists, so exactly one process gets each epoch; the files are never rem
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final, cast
 
 from gasoline_es.errors import LogCorrupt, LogError, NoSpace
 from gasoline_es.log.file.disk import FULL, Disk
 from gasoline_es.log.file.incarnation import Incarnation, valid_incarnation
+from gasoline_es.log.file.recent import Recent
+
+_HOLDERS_MAX: Final = 8_192
+"""Two of each partition at most are asked for again and again: the highest, and the one below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +37,18 @@ class Epochs:
         self._root: Final = f"{directory}/epochs"
         self._disk: Final = disk
         self._highest: dict[tuple[str, int], int] = {}
-        self._holders: dict[tuple[str, int, int], Holder] = {}
+        self._holders: Final = Recent[tuple[str, int, int], Holder](_HOLDERS_MAX)
 
     def path(self, namespace: str, partition: int, epoch: int) -> str:
         """Return the name of an epoch's file. The namespace was validated when it came in."""
         return f"{self._root}/{namespace}/{partition}/{epoch:010d}"
 
-    def highest(self, namespace: str, partition: int) -> int:
-        """Return the highest epoch anybody took, 0 if none."""
+    def highest(self, namespace: str, partition: int, listed: Sequence[int] | None = None) -> int:
+        """Return the highest epoch anybody took, 0 if none. ``listed``: what :meth:`listed` has just returned."""
         epoch = self._highest.get((namespace, partition))
         if epoch is None:
-            listed = self.listed(namespace, partition)
+            if listed is None:
+                listed = self.listed(namespace, partition)
             if listed is None:
                 return 0
             epoch = max(listed, default=0)
@@ -55,26 +62,63 @@ class Epochs:
         return f"{self._root}/{namespace}/{partition}"
 
     def listed(self, namespace: str, partition: int) -> list[int] | None:
-        """Return the epochs of which there are files, in no order; None if there is no directory for them."""
+        """Return the epochs of which there are files, ascending; None if there is no directory for them."""
+        files = self.files(namespace, partition)
+        return None if files is None else [epoch for epoch, _ in files]
+
+    def files(self, namespace: str, partition: int) -> list[tuple[int, int]] | None:
+        """Return the epochs of which there are files, ascending, each with the file's inode."""
         try:
-            names = self._disk.names(self.directory(namespace, partition))
+            entries = self._disk.entries(self.directory(namespace, partition))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return [int(name) for name in names if name.isascii() and name.isdigit() and f"{int(name):010d}" == name]
+        return [
+            (int(name), inode)
+            for name, inode in entries
+            if len(name) >= 10 and name.isascii() and name.isdigit() and (len(name) == 10 or name[0] != "0")
+        ]
+
+    def seals(
+        self, namespace: str, partition: int, files: Sequence[tuple[int, int]], upto: int, known: dict[int, bytes]
+    ) -> tuple[str, str]:
+        """Return a digest of which files these are and when they were written, for those up to an epoch, and for all.
+
+        No file is read, and each inode is looked at once: a process that took many partitions has one file of many names.
+        ``known``: what was looked at.
+        """
+        digest, below = sha256(), None
+        for epoch, inode in files:
+            if epoch > upto and below is None:
+                below = digest.hexdigest()
+            told = known.get(inode)
+            if told is None:
+                try:
+                    told = b"%d %d %d\n" % self._disk.status_of(self.path(namespace, partition, epoch))
+                except OSError:
+                    told = b"\n"
+                known[inode] = told
+            digest.update(b"%d " % epoch)
+            digest.update(told)
+        every = digest.hexdigest()
+        return every if below is None else below, every
 
     def exists(self, namespace: str, partition: int, epoch: int) -> bool:
         """Return whether there is a file of the epoch."""
-        return (namespace, partition, epoch) in self._holders or self._disk.exists(
-            self.path(namespace, partition, epoch)
-        )
+        return self._disk.exists(self.path(namespace, partition, epoch))
 
-    def taken(self) -> list[tuple[str, int]]:
-        """Return the namespaces and partitions of which there are epochs."""
+    def partitions(self) -> list[tuple[str, int]]:
+        """Return the namespaces and partitions that have a directory for epochs."""
         return [
             (namespace, int(name))
             for namespace in list_names(self._disk, self._root)
             for name in list_names(self._disk, f"{self._root}/{namespace}")
-            if name.isascii() and name.isdigit() and str(int(name)) == name and self.listed(namespace, int(name))
+            if name.isascii() and name.isdigit() and str(int(name)) == name
+        ]
+
+    def taken(self) -> list[tuple[str, int]]:
+        """Return the namespaces and partitions of which there are epochs."""
+        return [
+            (namespace, partition) for namespace, partition in self.partitions() if self.listed(namespace, partition)
         ]
 
     def claim(self, namespace: str, partition: int, epoch: int, taker: Incarnation) -> bool:
@@ -98,7 +142,7 @@ class Epochs:
                 holder = _decode(path, self._disk.read_file(path))
             except FileNotFoundError:
                 return None
-            self._holders[namespace, partition, epoch] = holder
+            self._holders.put((namespace, partition, epoch), holder)
         return holder
 
 

@@ -76,6 +76,8 @@ class Newest:
 
         With each, whether it is decided of all records in it whether they count.
         """
+        if not segment.may_hold(topic, partition):
+            return
         places = self._catalog.indexes.of(segment).tails.get((topic, partition))
         if places is None:
             return

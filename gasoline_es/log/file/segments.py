@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +34,11 @@ class Segment:
     batches: int = 0
     records: int = 0
     digest: str | None = None
+    last: int = 0
+    body: int = 0
+    """Where the header of the last batch starts, and where it ends; only where that batch was read or written here."""
+    topics: Mapping[str, int] | None = None
+    """Of a complete one, which partitions each topic has records of: bit ``n`` for partition ``n``. None: not known."""
     finished: bool = False
     """Nothing will be published here any more."""
     damage: LogCorrupt | None = None
@@ -46,6 +51,10 @@ class Segment:
     end_fd: int = -1
     end_bytes: bytes = b""
     end: PublishedEnd | None = None
+
+    def may_hold(self, topic: str, partition: int) -> bool:
+        """Return whether there may be records of a topic's partition. False needs no look at the index."""
+        return self.topics is None or bool(self.topics.get(topic, 0) >> partition & 1)
 
 
 class SegmentFiles:
