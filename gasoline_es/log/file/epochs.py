@@ -7,13 +7,14 @@ the name exists, so exactly one process gets each epoch; the files are never rem
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from gasoline_es.errors import LogCorrupt, LogError, NoSpace
-from gasoline_es.log.file.disk import FULL, Disk
+from gasoline_es.log.file.disk import FULL, Disk, Status
 from gasoline_es.log.file.incarnation import Incarnation, valid_incarnation
 from gasoline_es.log.file.recent import Recent
 
@@ -28,6 +29,18 @@ class Holder:
     incarnation: str
     host: str
     pid: int
+
+
+class EpochFiles(NamedTuple):
+    """Files of a partition's epochs, ascending by epoch."""
+
+    epochs: list[int]
+    inodes: list[int]
+
+    def up_to(self, epoch: int) -> EpochFiles:
+        """Return those of this epoch and below."""
+        at = bisect_right(self.epochs, epoch)
+        return EpochFiles(self.epochs[:at], self.inodes[:at])
 
 
 class Epochs:
@@ -64,43 +77,31 @@ class Epochs:
     def listed(self, namespace: str, partition: int) -> list[int] | None:
         """Return the epochs of which there are files, ascending; None if there is no directory for them."""
         files = self.files(namespace, partition)
-        return None if files is None else [epoch for epoch, _ in files]
+        return None if files is None else files.epochs
 
-    def files(self, namespace: str, partition: int) -> list[tuple[int, int]] | None:
-        """Return the epochs of which there are files, ascending, each with the file's inode."""
+    def files(self, namespace: str, partition: int) -> EpochFiles | None:
+        """Return the files of a partition's epochs; None if there is no directory for them."""
         try:
             entries = self._disk.entries(self.directory(namespace, partition))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return [
-            (int(name), inode)
-            for name, inode in entries
-            if len(name) >= 10 and name.isascii() and name.isdigit() and (len(name) == 10 or name[0] != "0")
-        ]
+        if not _all_epochs([name for name, _ in entries]):
+            entries = [(name, inode) for name, inode in entries if _all_epochs([name])]
+        return EpochFiles([int(name) for name, _ in entries], [inode for _, inode in entries])
 
-    def seals(
-        self, namespace: str, partition: int, files: Sequence[tuple[int, int]], upto: int, known: dict[int, bytes]
-    ) -> tuple[str, str]:
-        """Return a digest of which files these are and when they were written, for those up to an epoch, and for all.
+    def seal(self, namespace: str, partition: int, files: EpochFiles, known: dict[int, Status | None]) -> str:
+        """Return a digest of which files these are and when they were written to last, without reading them.
 
-        No file is read, and each inode is looked at once: a process that took many partitions has one file of many names.
-        ``known``: what was looked at.
+        A process that took many partitions has one file of many names: each is looked at once. ``known``: what was looked at.
         """
-        digest, below = sha256(), None
-        for epoch, inode in files:
-            if epoch > upto and below is None:
-                below = digest.hexdigest()
-            told = known.get(inode)
-            if told is None:
+        for inode, epoch in dict(zip(files.inodes, files.epochs, strict=True)).items():
+            if inode not in known:
                 try:
-                    told = b"%d %d %d\n" % self._disk.status_of(self.path(namespace, partition, epoch))
+                    known[inode] = self._disk.status_of(self.path(namespace, partition, epoch))
                 except OSError:
-                    told = b"\n"
-                known[inode] = told
-            digest.update(b"%d " % epoch)
-            digest.update(told)
-        every = digest.hexdigest()
-        return every if below is None else below, every
+                    known[inode] = None
+        told = [known[inode] for inode in dict.fromkeys(files.inodes)]
+        return sha256(repr((files.epochs, files.inodes, told)).encode()).hexdigest()
 
     def exists(self, namespace: str, partition: int, epoch: int) -> bool:
         """Return whether there is a file of the epoch."""
@@ -144,6 +145,14 @@ class Epochs:
                 return None
             self._holders.put((namespace, partition, epoch), holder)
         return holder
+
+
+def _all_epochs(names: Sequence[str]) -> bool:
+    """Return whether all of these are names of epoch files."""
+    text = "".join(names)
+    if not (text.isascii() and text.isdigit()):
+        return False
+    return {len(name) for name in names} == {10} or all(f"{int(name):010d}" == name for name in names)
 
 
 def list_names(disk: Disk, path: str) -> list[str]:

@@ -199,6 +199,8 @@ class FileLog(Log):
         self._writer.highest_known = self._catalog.highest
         self._store_mark()
         self._catalog.verify = False
+        # What is found from now on, the mark has vouched for: the next opening is to find it, and to refuse.
+        self._catalog.files.met_damage = self._marks.discard
         self._catalog.writes_indexes = True
         self._catalog.indexes.write()
         self._observer.sweep(self._disk)
@@ -518,7 +520,13 @@ class FileLog(Log):
         self._readable()
         catalog, soundness = self._look(None, self._known_namespaces)
         catalog.close()
-        return verify_log(catalog, catalog.ordered(), soundness.faults)
+        return self._verified(catalog, soundness)
+
+    def _verified(self, catalog: Catalog, soundness: Soundness) -> Iterator[Problem | SegmentInfo]:
+        for found in verify_log(catalog, catalog.ordered(), soundness.faults):
+            if self.writable and isinstance(found, Problem):
+                self._marks.discard()
+            yield found
 
     def _known_namespaces(self) -> Mapping[str, int]:
         manifest = read_manifest(self._directory, self._disk)

@@ -157,6 +157,11 @@ class Marks:
                 if kind == "tmp" and not observer.alive(stem.rpartition(".")[2]):
                     self._disk.unlink(f"{self._folder}/{name}")
 
+    def discard(self) -> None:
+        """Remove the mark of the log: it vouches for bytes that are not what was verified. The next opening reads all."""
+        with suppress(OSError):
+            self._disk.unlink(f"{self._folder}/log.json")
+
     def _write(self, name: str, mark: Mark, writer: str, *, sync: bool) -> bool:
         path = f"{self._folder}/{name}"
         beside = f"{path}.{writer}.tmp"  # named by process: two that write at once must not take each other's file away

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -63,6 +63,8 @@ class SegmentFiles:
     def __init__(self, directory: str, disk: Disk) -> None:
         self._directory: Final = directory
         self._disk: Final = disk
+        self.met_damage: Callable[[], None] | None = None
+        """Called whenever something published is found not to be what was written."""
 
     def read_end(self, segment: Segment) -> None:
         """Read the published end of another handle's segment."""
@@ -111,6 +113,8 @@ class SegmentFiles:
 
     def corrupt_error(self, segment: Segment, damage: Damage) -> LogCorrupt:
         """Return the error that names where a segment is damaged."""
+        if self.met_damage is not None:
+            self.met_damage()
         return LogCorrupt(
             f"segment {segment.number} of the log in {self._directory} is damaged at byte {damage.position}: "
             f"{damage.reason}. Nothing was changed; it can still be opened for reading",

@@ -13,7 +13,8 @@ from typing import Final
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.begins import Begun
 from gasoline_es.log.file.catalog import Catalog
-from gasoline_es.log.file.epochs import Epochs
+from gasoline_es.log.file.disk import Status
+from gasoline_es.log.file.epochs import EpochFiles, Epochs
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Soundness:
     def check_all(self, manifest: Callable[[], Mapping[str, int]], *, read: bool) -> None:
         """Check every partition of the namespaces that the ``manifest`` has. ``read``: also read every file, once."""
         self._strays = []
-        known: dict[int, bytes] = {}
+        known: dict[int, Status | None] = {}
         partitions = self._epochs.partitions()
         namespaces = manifest()
         others = [key for key in partitions if key[1] >= namespaces.get(key[0], 0) and self._epochs.listed(*key)]
@@ -77,18 +78,25 @@ class Soundness:
                 files = self._epochs.files(namespace, partition)
                 if files is None:
                     self._fault(state, 0, _corrupt(self._epochs.directory(namespace, partition), "is missing"))
-                    files = []
-                # Sealed before they are read: what is changed meanwhile is read again next time.
-                before, seal = self._catalog.checked.get((namespace, partition), (0, ""))
-                found, now = self._epochs.seals(namespace, partition, files, before, known)
-                if found == seal:
-                    state.read = max(state.read, before)
-                elif (namespace, partition) in self._catalog.checked:
-                    self._catalog.begun[namespace, partition] = list(self._catalog.begins.every(namespace, partition))
-                if files:
-                    state.sealed = files[-1][0], now
-                self._check(namespace, partition, [epoch for epoch, _ in files], read=read)
+                    files = EpochFiles([], [])
+                # Looked at before they are read: what is changed meanwhile is read again next time.
+                self._recall(state, namespace, partition, files, known)
+                self._check(namespace, partition, files.epochs, read=read)
         self.faulty = self.faulty or bool(self._strays)
+
+    def _recall(
+        self, state: _Checked, namespace: str, partition: int, files: EpochFiles, known: dict[int, Status | None]
+    ) -> None:
+        """Take the files that an earlier opening has read for read, if they are still the ones it has read."""
+        marked = self._catalog.checked.get((namespace, partition))
+        if marked is not None:
+            upto, seal = marked
+            if self._epochs.seal(namespace, partition, files.up_to(upto), known) == seal:
+                state.read = max(state.read, upto)
+            else:
+                self._catalog.begun[namespace, partition] = list(self._catalog.begins.every(namespace, partition))
+        if files.epochs:
+            state.sealed = files.epochs[-1], self._epochs.seal(namespace, partition, files, known)
 
     def sealed(self) -> Mapping[tuple[str, int], tuple[int, str]]:
         """Return up to which epoch of each namespace and partition every file was read, and the seal of those files."""
