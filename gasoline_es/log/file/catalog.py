@@ -225,6 +225,7 @@ class Catalog:
                 digest=marked.digest,
                 last=marked.last,
                 body=marked.body,
+                newest_us=marked.newest_us,
                 topics=marked.topics,
                 finished=True,
                 torn=marked.bytes - marked.position,
@@ -439,6 +440,8 @@ class Catalog:
         segment.index.add(header)
         segment.position, segment.batch, segment.digest = header.end, header.number, header.digest
         segment.last, segment.body = header.position, header.body
+        if header.end > header.body:
+            segment.filled = header.end
         segment.batches, segment.records = segment.index.batches, segment.index.records
         place = Place(segment.number, header.number)
         self.last_place[segment.writer] = place
@@ -477,6 +480,7 @@ class Catalog:
             if header.follows is None or header.follows.segment in self.mark.segments:
                 marked = self._marks.marked(segment, index)
                 if marked is not None:
+                    segment.newest_us = marked.newest_us
                     self.mark.add(marked, header.namespace, index)
         elif (own := self._own_ends(segment.number)) is not None and own.state == "closed":
             self._claims.append(partial(self._claim, segment, header, index))
@@ -485,6 +489,7 @@ class Catalog:
         assert self._marks is not None
         marked = self._marks.marked(segment, index)
         if marked is not None:
+            segment.newest_us = marked.newest_us
             self._marks.claim(marked, header.namespace, index, segment.writer)
 
     def _write_claims(self) -> None:

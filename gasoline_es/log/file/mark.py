@@ -11,10 +11,11 @@ One JSON line::
     {"format":1,"log":"<log id>","segments":[S,…],"topics":[{"shop.events":"ffff"},…],"epochs":[E,…],"head":"H"}
 
     S   [number, inode, changed_ns, bytes, header bytes, header digest, last, body, position, batch, batches, records, digest,
-         topics]
+         newest, topics]
         `inode`, `changed_ns`, `bytes`: the file, when it was written to last, how long it is. `last`, `body`: the first byte
         of the last batch's header, and the byte after it. `digest`: of that header. `topics`: an index into the list of
-        that name, which has the partitions of each topic as a number in base 16.
+        that name, which has the partitions of each topic as a number in base 16. `newest`: the time of the last record; 0:
+        there is none.
     E   [namespace, partition, read, seal, top, released, {topic: next offset}, [epoch,…], [segment,…], [batch,…],
          [after epoch,…], [after segment,…], [after batch,…], {topic: [offset,…]}]
         Column by column, the begins in these segments, ascending; `after` 0, 0, 0 is null, offset -1 not named. `top`: the
@@ -56,6 +57,7 @@ class MarkedSegment(NamedTuple):
     batches: int
     records: int
     digest: str
+    newest_us: int
     topics: Mapping[str, int]
     """Which partitions each topic has records of: bit ``n`` for partition ``n``."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from pydantic_core import from_json
+
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.incarnation import Observer
@@ -116,9 +118,10 @@ class Marks:
             fd = self._disk.open(segment.path + ".jsonl")
             try:
                 status = self._disk.status(fd)
+                newest_us = self._newest_us(fd, segment.filled)
             finally:
                 self._disk.close(fd)
-        except OSError:
+        except (OSError, ValueError, LookupError, TypeError):
             return None
         return MarkedSegment(
             number=segment.number,
@@ -134,8 +137,20 @@ class Marks:
             batches=segment.batches,
             records=segment.records,
             digest=segment.digest or "",
+            newest_us=newest_us,
             topics=index.topics,
         )
+
+    def _newest_us(self, fd: int, end: int) -> int:
+        """Return the time of the record whose line ends at ``end``; 0: there is none."""
+        size = 4096
+        while end:
+            data = self._disk.read(fd, min(size, end), end - min(size, end))
+            start = data.rfind(b"\n", 0, -1)
+            if start >= 0:
+                return int(from_json(data[start + 1 :])["time"])
+            size *= 16
+        return 0
 
     def claim(self, marked: MarkedSegment, namespace: str, index: SegmentIndex, writer: str) -> None:
         """Store that ``writer`` wrote a segment, every byte of it."""

@@ -37,6 +37,10 @@ class Segment:
     last: int = 0
     body: int = 0
     """Where the header of the last batch starts, and where it ends; only where that batch was read or written here."""
+    filled: int = 0
+    """Where the last batch that has records ends; 0: there is none. Likewise."""
+    newest_us: int | None = None
+    """Of a complete one, the time of its last record; 0: it has none. None: not known."""
     topics: Mapping[str, int] | None = None
     """Of a complete one, which partitions each topic has records of: bit ``n`` for partition ``n``. None: not known."""
     finished: bool = False
