@@ -106,7 +106,8 @@ def test_a_mark_is_read_back_or_not_at_all() -> None:
 
 def known(log: FileLog) -> dict[str, Any]:
     """Everything that an opening establishes."""
-    begins, found = log._catalog.begins, {}
+    begins = log._catalog.begins
+    found: dict[str, Any] = {}
     for number, segment in log._catalog.segments.items():
         found[f"segment {number}"] = (
             segment.header,
