@@ -27,7 +27,7 @@ _SIZE_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class Places:
-    """Ascending (ordinal, position) pairs, sparse. Arrays: a list of ints takes five times as much."""
+    """Ascending (ordinal, position) pairs, sparse. Arrays: lists of ints take two to three times as much."""
 
     ordinals: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))

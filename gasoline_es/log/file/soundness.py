@@ -112,7 +112,11 @@ class Soundness:
         state = self._state(namespace, partition)
         if top is None:
             top = self._epochs.highest(namespace, partition, listed)
-        if top > state.top:
+        if top > state.top >= 0 and listed is None:
+            # Each was found right behind the one before: a directory of thousands is not listed for that.
+            state.files = _ranges([*state.files, range(state.top + 1, top + 1)])
+            state.top = top
+        elif top > state.top:
             if listed is None or top > max(listed, default=0):
                 listed = self._epochs.listed(namespace, partition) or ()
             self._check_files(state, namespace, partition, top, listed)
@@ -132,7 +136,10 @@ class Soundness:
         state.faults.setdefault(epoch, fault)
 
     def _check_files(self, state: _Checked, namespace: str, partition: int, top: int, listed: Sequence[int]) -> None:
-        state.files = _ranges(listed)
+        if listed and listed[-1] - listed[0] + 1 == len(listed):
+            state.files = [range(listed[0], listed[-1] + 1)]  # as it should be, and without a walk
+        else:
+            state.files = _ranges([range(epoch, epoch + 1) for epoch in listed])
         below = max(0, state.top)
         for files in state.files:
             epoch = files.start
@@ -194,16 +201,14 @@ class Soundness:
                 self._fault(state, epoch, _corrupt(self._epochs.path(namespace, partition, epoch), reason))
 
 
-def _ranges(numbers: Sequence[int]) -> list[range]:
-    """Return ascending numbers as ranges; one, without a walk, where none is missing."""
-    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
-        return [range(numbers[0], numbers[-1] + 1)]
+def _ranges(files: Sequence[range]) -> list[range]:
+    """Return ascending ranges with those joined that follow each other."""
     found: list[range] = []
-    for number in numbers:
-        if found and number == found[-1].stop:
-            found[-1] = range(found[-1].start, number + 1)
+    for epochs in files:
+        if found and epochs.start == found[-1].stop:
+            found[-1] = range(found[-1].start, epochs.stop)
         else:
-            found.append(range(number, number + 1))
+            found.append(epochs)
     return found
 
 
