@@ -28,27 +28,15 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.log import FileLog, open_file_log
 from gasoline_es.log.port import Appended, Epoch, NewRecord, Position, Section
+from gasoline_es.testing.faults import CountingDisk
 
 PARTITIONS: Final = 16
 _VALUE: Final = b'{"specversion":"1.0","data":"%b"}' % (b"x" * (650 - 33))
 _SMALL: Final = b'{"name":"ship_order"}'
 _EACH: Final = 64
 """So many events of each partition are in a batch."""
-
-
-class CountingDisk(Disk):
-    """Counts the bytes that are read."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def read(self, fd: int, size: int, position: int) -> bytes:
-        data = super().read(fd, size, position)
-        self.bytes += len(data)
-        return data
 
 
 def _section(partition: int, epoch: Epoch, first: int, count: int, position: bytes) -> Section:
@@ -97,12 +85,12 @@ def _last_position(log: FileLog, partition: int) -> Position:
 
 async def measure(directory: str) -> dict[str, float]:
     """Open the log and take all partitions over, in this process."""
-    disk = CountingDisk()
+    disk = CountingDisk(directory)
     before = _rss()
     started = time.perf_counter()
     log = await open_file_log(directory, disk=disk)
     open_s = time.perf_counter() - started
-    opened_rss, opened_bytes = _rss(), disk.bytes
+    opened_rss, opened_bytes = _rss(), disk.read_of()
     started = time.perf_counter()
     for partition in range(PARTITIONS):
         await log.acquire(partition)
@@ -116,7 +104,7 @@ async def measure(directory: str) -> dict[str, float]:
         "open_rss_mb": round((opened_rss - before) / 1e6, 1),
         "rss_mb": round((_rss() - before) / 1e6, 1),
         "open_read_kb": round(opened_bytes / 1e3),
-        "read_kb": round(disk.bytes / 1e3),
+        "read_kb": round(disk.read_of() / 1e3),
     }
     await log.crash()  # as it was found, but for a small segment
     return found
@@ -150,7 +138,9 @@ def report(directory: str, events: int, lives: int) -> dict[str, Any]:
         shutil.rmtree(f"{directory}/verified")
         found |= {f"all_{temperature}_{name}": value for name, value in alone(directory, temperature == "cold").items()}
         alone(directory, False)  # takes in the small segment that was just left
-        found |= {f"mark_{temperature}_{name}": value for name, value in alone(directory, temperature == "cold").items()}
+        found |= {
+            f"mark_{temperature}_{name}": value for name, value in alone(directory, temperature == "cold").items()
+        }
     asyncio.run(make(directory, 40_000, 1, killed=True))
     found |= {f"killed_warm_{name}": value for name, value in alone(directory, False).items()}
     return found

@@ -75,7 +75,7 @@ class Marks:
     def _names(self) -> list[str]:
         try:
             names = self._disk.names(self._folder)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             return []
         return [name for name in names if name.endswith(".json") and name != "log.json"]
 
