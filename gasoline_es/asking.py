@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from heapq import merge
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from gasoline_es.core.codec import decode
@@ -16,7 +17,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import (
     check_workflow_id,
 )
-from gasoline_es.core.state import Status, Summary, WorkflowState
+from gasoline_es.core.state import Status, Summary, WorkflowState, created
 from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
@@ -90,15 +91,15 @@ class Asking(Outside):
         since_us = None if since is None else _moment_us("since", since)
         until_us = None if until is None else _moment_us("until", until)
         wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us)
-        found: builtins.list[tuple[int, str, int, Summary]] = []
+        parts: builtins.list[Iterator[Summary]] = []
         damage: LogCorrupt | None = None
         for index in range(self._node.log.partition_count):
             views, damaged = await self._node.readable(index)
             damage = damage or damaged
-            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if wanted.match(s))
-        found.sort(key=lambda entry: entry[:2])
-        for _, workflow_id, index, summary in found:
-            state = await self._state(index, workflow_id) if payloads else None
+            parts.append(views.matching(wanted))
+        for summary in merge(*parts, key=created):
+            index = self._node.index_of(summary.id)
+            state = await self._state(index, summary.id) if payloads else None
             yield self._info(summary, index, state)
         if damage is not None:
             raise damage
