@@ -21,7 +21,7 @@ from gasoline_es.log.file.mark import Mark, MarkedSegment, decode_mark, encode_m
 from gasoline_es.log.port import Epoch, Position, Problem
 from gasoline_es.testing.faults import UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
-from tests.log.test_crashes import opened
+from tests.log.test_crashes import aged, opened
 
 LOG = "0123456789abcdef" * 2
 
@@ -210,6 +210,7 @@ async def _compare(steps: list[tuple[str, int, int]], directory: str) -> None:
         await lives.step(*step)
     for log in lives.logs:
         await (log.close() if len(steps) % 2 else log.crash())
+    aged(lives.directory)
     for _ in range(2):
         shutil.copytree(lives.directory, f"{directory}/copy")
         shutil.rmtree(f"{directory}/copy/verified")

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +33,12 @@ async def live(directory: Path, first: int, count: int = 8, *, killed: bool = Fa
     for number in range(first, first + count):
         outcome = await put(log, owned.epoch, event(number, value=LONG), event(number, 1, INBOX, LONG))
         assert isinstance(outcome, Appended)
-    await (log.crash() if killed else log.close())
+    if killed:
+        await log.crash()
+        last = max(directory.glob("segments/*.jsonl"))  # those before it are stamped
+        os.utime(last, ns=(0, last.stat().st_mtime_ns - 10**9))  # that long ago, as it is when a new process comes
+    else:
+        await log.close()
     return log
 
 
@@ -158,6 +164,22 @@ async def test_a_segment_of_a_writer_is_vouched_for_only_with_all_before_it(tmp_
     whole = [int(name[:10]) for name, size in sizes.items() if disk.bytes[f"segments/{name}"] >= size]
     assert min(whole) == int(claims[3].stem)
     assert (await looked(tmp_path)).read_of(".jsonl") < bytes_of(tmp_path) / 3
+
+
+async def test_a_claim_that_does_not_fit_costs_its_own_segment_and_all_behind_it_of_its_writer(tmp_path: Path) -> None:
+    await grown(tmp_path)
+    await live(tmp_path, 24)
+    await live(tmp_path, 32)
+    claims = sorted(tmp_path.glob("verified/0*.json"))
+    first = segment(tmp_path, int(claims[0].stem))
+    os.utime(first, ns=(0, first.stat().st_mtime_ns + 10**6))
+    disk = await looked(tmp_path)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.glob("segments/*.jsonl")}
+    whole = {name for name, size in sizes.items() if disk.bytes[f"segments/{name}"] >= size}
+    writers = {
+        path.name: json.loads(path.read_bytes().splitlines()[0])["writer"] for path in first.parent.glob("*.jsonl")
+    }
+    assert whole == {name for name, writer in writers.items() if writer == writers[first.name]}
 
 
 async def test_opening_for_reading_uses_the_mark_and_writes_nothing(tmp_path: Path) -> None:
@@ -568,3 +590,80 @@ def test_a_process_killed_at_any_call_that_writes_a_mark_leaves_a_log_that_opens
     kills, left = map(int, done.stdout.split())
     assert kills >= 10
     assert left <= 1, "what a dead one left beside is removed by the next that stores a mark"
+
+
+# --- writes that leave no trace ---------------------------------------------------------------------------------------
+
+
+async def test_what_was_written_to_a_moment_ago_is_vouched_for_later(tmp_path: Path) -> None:
+    """The kernel's times are as coarse as its ticks: a second write within one does not show."""
+    await (await opened(tmp_path, partitions=2)).close()
+    await live(tmp_path, 0, 2, killed=True)
+    (last,) = tmp_path.glob("segments/*.jsonl")
+    tick_ns = time.time_ns() + 10**9
+    for _ in range(2):
+        os.utime(last, ns=(0, tick_ns))
+        assert (await looked(tmp_path)).read_of(".jsonl") >= last.stat().st_size
+    os.utime(last, ns=(0, tick_ns - 10**10))
+    await looked(tmp_path)
+    assert (await looked(tmp_path)).read_of(".jsonl") < last.stat().st_size / 2
+
+
+@pytest.mark.parametrize("then", ["close", "append", "roll"])
+async def test_a_writer_does_not_vouch_for_a_segment_that_somebody_else_wrote_to(tmp_path: Path, then: str) -> None:
+    """Between two of its appends, or between the last one and the close, which may be long after."""
+    await (await opened(tmp_path, partitions=1)).close()
+    log = await opened(tmp_path, disk=UnsyncedDisk(), segment_bytes_max=5_500)
+    for number in range(4):
+        await put(log, None, event(number, 0, INBOX, LONG))
+    path = segment(tmp_path, 1)
+    written = path.stat()
+    data = bytearray(path.read_bytes())
+    flip(b"zzz")(data)
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(0, written.st_mtime_ns + 4_000_000))  # at the next tick of the clock
+    for number in range(4, {"close": 4, "append": 5, "roll": 12}[then]):
+        await put(log, None, event(number, 0, INBOX, LONG))
+    await log.close()
+    assert (tmp_path / "verified" / "0000000002.json").exists() == (then == "roll")
+    assert not (tmp_path / "verified" / "0000000001.json").exists()
+    assert (await _refused(tmp_path))[0] == 1
+
+
+async def test_a_closed_segment_is_stamped_so_that_the_next_write_shows_however_soon_it_comes(tmp_path: Path) -> None:
+    await (await opened(tmp_path, partitions=2)).close()
+    times: list[int] = []
+    for life in range(5):
+        await live(tmp_path, 8 * life, 1)
+        times.append(segment(tmp_path, life + 1).stat().st_mtime_ns)
+    # A kernel that ticks gives times that are whole microseconds apart; a stamp has digits of its own.
+    assert len({stamp % 1_000_000 for stamp in times}) > 1
+    await looked(tmp_path)
+    path = segment(tmp_path, 3)
+    data = bytearray(path.read_bytes())
+    flip(b"zzz")(data)
+    log = await opened(tmp_path)
+    with path.open("r+b") as file:
+        file.write(data)
+    await log.close()
+    assert (await _refused(tmp_path))[0] == 3
+
+
+async def test_a_segment_that_is_written_to_while_it_is_verified_is_not_vouched_for(tmp_path: Path) -> None:
+    await (await opened(tmp_path, partitions=2)).close()
+    await live(tmp_path, 0, 2, killed=True)
+    (last,) = tmp_path.glob("segments/*.jsonl")
+    disk = FaultyDisk(str(tmp_path))
+
+    def before(call: Call) -> None:
+        if call.what == "sync" and call.path.endswith(".jsonl"):  # it is about to be read
+            data = last.read_bytes()
+            with last.open("r+b") as file:
+                file.write(data)
+
+    disk.before = before
+    await (await opened(tmp_path, disk=disk)).crash()
+    os.utime(last, ns=(0, last.stat().st_mtime_ns - 10**9))
+    assert (await looked(tmp_path)).read_of(".jsonl") >= last.stat().st_size
+    assert (await looked(tmp_path)).read_of(".jsonl") < last.stat().st_size / 2

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.begins import Begins, Begun
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.end import PublishedEnd, decode_end
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.index import SegmentIndex
@@ -55,11 +55,13 @@ class Catalog:
         readonly: bool,
         verify: bool,
         own_ends: Callable[[int], PublishedEnd | None],
+        own_files: Callable[[int], Status | None] = lambda _: None,
         marks: Marks | None = None,
     ) -> None:
         """``verify``: check every body when it is first seen, but for what the mark vouches for.
 
-        ``own_ends``: the published end of one's own segment. ``marks``: None if all has to be read, whatever the mark says.
+        ``own_ends``: the published end of one's own segment; ``own_files``: its file, as it was closed. ``marks``: None if all
+        has to be read, whatever the mark says.
         """
         self.segments: dict[int, Segment] = {}
         self.by_writer: dict[str, list[int]] = {}
@@ -84,6 +86,7 @@ class Catalog:
         self._disk: Final = disk
         self._observer: Final = observer
         self._own_ends: Final = own_ends
+        self._own_files: Final = own_files
         self._marks: Final = marks
         self._topics: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         """What segments hold, each once: most hold the same."""
@@ -324,6 +327,8 @@ class Catalog:
 
     def _read_header(self, segment: Segment) -> None:
         fd = self._files.open(segment)
+        if self.verify:
+            segment.seen = self._disk.status(fd)
         size = self._disk.size(fd)
         try:
             header = read_segment_header(Window(self._disk, fd, size), size)
@@ -482,7 +487,8 @@ class Catalog:
                 if marked is not None:
                     segment.newest_us = marked.newest_us
                     self.mark.add(marked, header.namespace, index)
-        elif (own := self._own_ends(segment.number)) is not None and own.state == "closed":
+        elif (own := self._own_files(segment.number)) is not None:
+            segment.seen = own
             self._claims.append(partial(self._claim, segment, header, index))
 
     def _claim(self, segment: Segment, header: SegmentHeader, index: SegmentIndex) -> None:

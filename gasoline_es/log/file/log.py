@@ -106,6 +106,7 @@ class FileLog(Log):
             readonly=readonly,
             verify=not readonly,
             own_ends=self._own_end,
+            own_files=lambda number: None if self._writer is None else self._writer.closed.get(number),
             marks=self._marks,
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)

@@ -8,6 +8,7 @@ where two write at once, one's claims are lost, which costs time. Nothing in ``v
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -21,6 +22,8 @@ from gasoline_es.log.file.lines import BadLine, SegmentHeader, decode_segment_he
 from gasoline_es.log.file.mark import Mark, MarkedSegment, decode_mark, encode_mark
 from gasoline_es.log.file.segments import Segment, segment_path
 
+_TICK_NS: Final = 20_000_000
+"""Two writes within that time may have left the same time on the file: kernels tick every 1 to 10 ms."""
 _logger = EngineLog("gasoline_es.log")
 
 
@@ -47,7 +50,10 @@ class Marks:
         for number in sorted(mark.segments):
             header = self._fitting(mark.segments[number])
             if header is None:
-                self._misfit(number)
+                _logger.info(
+                    "the log is not the one that was verified before, so all of it is verified",
+                    extra={"segment": number},
+                )
                 return None
             headers[number] = header
         self._stored = _extent(mark)
@@ -58,19 +64,12 @@ class Marks:
             (number,) = claim.segments  # a writer's claim is of one segment
             header = self._fitting(claim.segments[number])
             if header is None:
-                self._misfit(number)
-                return None
+                continue  # it vouches for this one alone
             # Only behind all that its writer wrote before: what an epoch's first segment says is needed for its others.
             if header.follows is None or header.follows.segment in mark.segments:
                 mark.merge(claim)
                 headers[number] = header
         return mark, headers
-
-    def _misfit(self, number: int) -> None:
-        self._stored = -1
-        _logger.info(
-            "the log is not the one that was verified before, so all of it is verified", extra={"segment": number}
-        )
 
     def _names(self) -> list[str]:
         try:
@@ -112,12 +111,18 @@ class Marks:
         return header if header.number == marked.number else None
 
     def marked(self, segment: Segment, index: SegmentIndex) -> MarkedSegment | None:
-        """Return what a mark says of a complete segment, all of which was verified or written here; None: it is not there."""
+        """Return what a mark says of a complete segment, all of which was verified or written here.
+
+        None: it may have been written to since, without a trace if that was just now. A writer that closes a segment stamps it.
+        """
         assert segment.header is not None
         try:
             fd = self._disk.open(segment.path + ".jsonl")
             try:
                 status = self._disk.status(fd)
+                closed = segment.end is not None and segment.end.state == "closed"
+                if status != segment.seen or (not closed and time.time_ns() - status.changed_ns < _TICK_NS):
+                    return None
                 newest_us = self._newest_us(fd, segment.filled)
             finally:
                 self._disk.close(fd)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.end import END_BYTES, PublishedEnd, decode_end
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.lines import BatchHeader, SegmentHeader
@@ -37,6 +37,8 @@ class Segment:
     last: int = 0
     body: int = 0
     """Where the header of the last batch starts, and where it ends; only where that batch was read or written here."""
+    seen: Status | None = None
+    """The file, as it was before it was verified, or when its writer, this very handle, closed it."""
     filled: int = 0
     """Where the last batch that has records ends; 0: there is none. Likewise."""
     newest_us: int | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from gasoline_es.errors import LogError, LogFailed, NoSpace
-from gasoline_es.log.file.disk import FULL, Disk
+from gasoline_es.log.file.disk import FULL, Disk, Status
 from gasoline_es.log.file.drafts import Draft, encode_batch
 from gasoline_es.log.file.end import PublishedEnd, State, encode_end
 from gasoline_es.log.file.lines import BatchHeader, Place, SegmentHeader, encode_segment_header
@@ -32,6 +32,10 @@ class _Active:
     end_fd: int
     end: PublishedEnd
     batches: int = 0
+    written: Status | None = None
+    """The file, as it was after the last batch was written."""
+    alone: bool = True
+    """Nobody else has written to it between two batches."""
     named: bool = False
     """The directory was synced after the segment was made: its name is durable."""
 
@@ -48,6 +52,8 @@ class SegmentWriter:
         """A segment number known to be taken; the next one is looked for above it."""
         self.ends: dict[int, PublishedEnd] = {}
         """The published ends of this writer's segments, as the files beside them say."""
+        self.closed: dict[int, Status] = {}
+        """The files of this writer's segments that it closed, and that nobody else had written to until then."""
         self.failed: LogFailed | None = None
         self._directory: Final = directory
         self._writer: Final = writer
@@ -77,12 +83,15 @@ class SegmentWriter:
                 data = active.header + data
                 # Written before it matters: rewriting these bytes in place later cannot run out of space.
                 self._disk.write(active.end_fd, encode_end(active.end), 0)
+            if active.written is not None and self._disk.status(active.fd) != active.written:
+                active.alone = False
             self._disk.write(active.fd, data, active.end.position)
         except OSError as error:
             self._write_failed(error)
         try:
             started = time.perf_counter()
             self._disk.datasync(active.fd)
+            active.written = self._disk.status(active.fd)
             if not self._disk.linked(active.fd):
                 raise FileNotFoundError(
                     errno.ENOENT, "the segment was removed while it was written", active.end.segment
@@ -199,7 +208,15 @@ class SegmentWriter:
         """Say that the active segment gets no more batches, and let go of it."""
         active = self._active
         if active is not None and self.failed is None:
+            self._stamp(active)
             self._leave(active, "closed")
+
+    def _stamp(self, active: _Active) -> None:
+        """Make sure that whatever is written to the segment from here on shows, before anybody takes it for complete."""
+        if active.alone and self._disk.status(active.fd) == active.written:
+            with suppress(OSError):
+                self._disk.stamp(active.fd)
+                self.closed[active.end.segment] = self._disk.status(active.fd)
 
     def _leave(self, active: _Active, state: State) -> None:
         active.end = active.end._replace(state=state)
