@@ -7,6 +7,7 @@ unless they have to be verified), notes them in the sparse indexes, and tells th
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Callable, Container
 from functools import partial
 from typing import Final, Protocol
@@ -357,8 +358,7 @@ class Catalog:
 
     def _take_header(self, segment: Segment, header: SegmentHeader) -> None:
         segment.header, segment.writer = header, header.writer
-        self.by_writer.setdefault(header.writer, []).append(segment.number)
-        self.by_writer[header.writer].sort()
+        insort(self.by_writer.setdefault(header.writer, []), segment.number)
         if header.follows is not None and (before := self.segments.get(header.follows.segment)) is not None:
             before.batch_max = header.follows.batch
         if header.follows is not None:

@@ -97,8 +97,6 @@ class Marks:
             if self._disk.status(fd) != (marked.inode, marked.bytes, marked.changed_ns):
                 return None
             line = self._disk.read(fd, marked.header_bytes, 0)
-            if not is_header_line(line, marked.header_digest):
-                return None
             if marked.batches:
                 last = self._disk.read(fd, marked.body - marked.last, marked.last)
                 if not is_header_line(last, marked.digest):
@@ -108,7 +106,8 @@ class Marks:
             return None
         finally:
             self._disk.close(fd)
-        return header if header.number == marked.number else None
+        same = (header.number, header.digest, line[-1:]) == (marked.number, marked.header_digest, b"\n")
+        return header if same else None
 
     def marked(self, segment: Segment, index: SegmentIndex) -> MarkedSegment | None:
         """Return what a mark says of a complete segment, all of which was verified or written here.
