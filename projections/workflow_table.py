@@ -178,7 +178,8 @@ class WorkflowTable:
             conditions.append(f"id IN (SELECT workflow_id FROM tag_rows WHERE tag = {mark} AND value = {mark})")
             given += (tag, value)
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {PAGE_ROWS}"
-        return self._db.execute(query, given).fetchall()
+        page: list[Sequence[Any]] = self._db.execute(query, given).fetchall()
+        return page
 
 
 def _is_text(text: str) -> bool:

@@ -648,8 +648,8 @@ class Partition:
                 live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
-            events = self._topics.events
-            last = next(record for record in reversed(batch.records) if record.topic == events)
+            topic = self._topics.events
+            last = next(record for record in reversed(batch.records) if record.topic == topic)
             assert last.value is not None
             self.views.last_record = last.key, last.value
         for topic, events in batch.standing.items():

@@ -10,6 +10,7 @@ is never synced, checks itself, and is built anew from the segment when it is mi
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -26,10 +27,10 @@ _SIZE_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class Places:
-    """Ascending (ordinal, position) pairs, sparse."""
+    """Ascending (ordinal, position) pairs, sparse. Arrays: lists of ints take two to three times as much."""
 
-    ordinals: list[int] = field(default_factory=list[int])
-    positions: list[int] = field(default_factory=list[int])
+    ordinals: array[int] = field(default_factory=lambda: array("q"))
+    positions: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, ordinal: int, position: int) -> None:
         """Note a batch unless the last one noted is near."""
@@ -87,6 +88,20 @@ class SegmentIndex:
         self.position, self.batch, self.digest = header.end, header.number, header.digest
         self.batches += 1
 
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of memory it takes."""
+        places = [*self.runs.values(), *self.tails.values()]
+        return 400 * (len(places) + len(self.epochs)) + 16 * sum([len(each.positions) for each in places])
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Return which partitions each topic has records of: bit ``n`` for partition ``n``."""
+        found: dict[str, int] = {}
+        for topic, partition in self.tails:
+            found[topic] = found.get(topic, 0) | 1 << partition
+        return found
+
 
 def encode_index(number: int, index: SegmentIndex) -> bytes:
     """Return the index file's bytes."""
@@ -141,4 +156,4 @@ def _flat(places: Places) -> list[int]:
 
 def _places(flat: Iterable[int]) -> Places:
     numbers = list(flat)
-    return Places(numbers[0::2], numbers[1::2])
+    return Places(array("q", numbers[0::2]), array("q", numbers[1::2]))

@@ -24,6 +24,8 @@ from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import Manifest, create_namespace, read_manifest
+from gasoline_es.log.file.mark import MarkedEpochs
+from gasoline_es.log.file.marks import Marks
 from gasoline_es.log.file.newest import Newest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
@@ -96,8 +98,16 @@ class FileLog(Log):
         self._lock: Final = threading.RLock()
         self._observer: Final = Observer(directory, clock, silent_after_s)
         self._epochs: Final = Epochs(directory, self._disk)
+        self._marks: Final = Marks(directory, self.log_id, self._disk)
         self._catalog: Final = Catalog(
-            directory, self._disk, self._observer, readonly=readonly, verify=not readonly, own_ends=self._own_end
+            directory,
+            self._disk,
+            self._observer,
+            readonly=readonly,
+            verify=not readonly,
+            own_ends=self._own_end,
+            own_files=lambda number: None if self._writer is None else self._writer.closed.get(number),
+            marks=self._marks,
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)
         self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
@@ -146,17 +156,34 @@ class FileLog(Log):
 
     def _require_sound(self, manifest: Manifest) -> None:
         """Raises: LogCorrupt if the log is damaged: its manifest must not be touched then either."""
-        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
-        catalog = Catalog(self._directory, self._disk, observer, readonly=True, verify=True, own_ends=lambda _: None)
-        soundness = Soundness(catalog, Epochs(self._directory, self._disk))
-        try:
-            catalog.refresh(liveness=True)
-            soundness.check_all(lambda: manifest.namespaces, read=True)
-        finally:
-            catalog.close()
+        catalog, soundness = self._look(
+            Marks(self._directory, manifest.log_id, self._disk), lambda: manifest.namespaces
+        )
+        catalog.close()
         for damage in (catalog.damage, *soundness.faults):
             if damage is not None:
                 raise damage
+
+    def _look(self, marks: Marks | None, namespaces: Callable[[], Mapping[str, int]]) -> tuple[Catalog, Soundness]:
+        """Look at the log as somebody who has just opened it and changes nothing. ``marks`` None: believing no mark."""
+        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
+        catalog = Catalog(
+            self._directory,
+            self._disk,
+            observer,
+            readonly=True,
+            verify=marks is not None,
+            own_ends=lambda _: None,
+            marks=marks,
+        )
+        soundness = Soundness(catalog, Epochs(self._directory, self._disk))
+        try:
+            catalog.refresh(liveness=True)
+            soundness.check_all(namespaces, read=True)
+        except BaseException:
+            catalog.close()
+            raise
+        return catalog, soundness
 
     def _open_segments(self, readonly: bool, segment_bytes_max: int) -> None:
         self._catalog.refresh(liveness=True)
@@ -171,7 +198,10 @@ class FileLog(Log):
         self.incarnation = self._incarnation.name
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
         self._writer.highest_known = self._catalog.highest
+        self._store_mark()
         self._catalog.verify = False
+        # What is found from now on, the mark has vouched for: the next opening is to find it, and to refuse.
+        self._catalog.files.met_damage = self._marks.discard
         self._catalog.writes_indexes = True
         self._catalog.indexes.write()
         self._observer.sweep(self._disk)
@@ -179,6 +209,16 @@ class FileLog(Log):
         # would only start its activity once more elsewhere.
         self._heart = threading.Thread(target=self._beat, name="gasoline-log-heartbeat", daemon=True)
         self._heart.start()
+
+    def _store_mark(self) -> None:
+        """Store what this opening has verified, for the next one."""
+        mark, self._catalog.mark = self._catalog.mark, None
+        assert mark is not None
+        for key, (read, seal) in self._soundness.sealed().items():
+            epochs = mark.epochs.setdefault(key, MarkedEpochs())
+            epochs.read, epochs.seal = read, seal
+        self._marks.store(mark, self.incarnation, self._observer)
+        self._catalog.begins.forget()
 
     @property
     def damage(self) -> LogCorrupt | None:
@@ -477,13 +517,17 @@ class FileLog(Log):
             )
 
     def verify(self) -> Iterator[Problem | SegmentInfo]:
-        """Check every published byte (see the port)."""
+        """Check every published byte (see the port). Whatever this handle or a mark knows is not believed."""
         self._readable()
-        with self._lock:
-            self._catalog.refresh(liveness=True)
-            self._soundness.check_all(self._known_namespaces, read=True)
-            segments, faults = self._catalog.ordered(), self._soundness.faults
-        return verify_log(self._catalog, segments, faults)
+        catalog, soundness = self._look(None, self._known_namespaces)
+        catalog.close()
+        return self._verified(catalog, soundness)
+
+    def _verified(self, catalog: Catalog, soundness: Soundness) -> Iterator[Problem | SegmentInfo]:
+        for found in verify_log(catalog, catalog.ordered(), soundness.faults):
+            if self.writable and isinstance(found, Problem):
+                self._marks.discard()
+            yield found
 
     def _known_namespaces(self) -> Mapping[str, int]:
         manifest = read_manifest(self._directory, self._disk)
@@ -555,7 +599,9 @@ async def open_file_log(
     disk: Disk | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FileLog:
-    """Open the log in a directory; create it unless ``readonly``. For writing, every published byte is verified once.
+    """Open the log in a directory; create it unless ``readonly``.
+
+    For writing, every published byte is verified, but for what an earlier opening verified or its writer vouches for.
 
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
