@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from gasoline_es.core.ids import check_name
 from gasoline_es.core.stored_events import (
     DECISIONS,
     TRACKING,
+    TYPES,
     DecisionStored,
     EventStored,
     StoredData,
@@ -107,20 +110,30 @@ def conflict(command: Store, known: Known) -> StoreConflict | None:
                 f"nothing is appended: decision {found} matches the condition, and comes after {command.condition.after}",
                 position=found,
             )
-    new: dict[str, set[int]] = {}
-    for event in command.events:
-        if isinstance(event, EventStored):
-            versions = new.get(event.originator)
-            if versions is None:
-                versions = new[event.originator] = set()
-            if event.version in versions:
-                return _known(command.sequence, event.originator, event.version, "twice among the events to store")
-            versions.add(event.version)
-    for originator, versions in new.items():
-        there = known.first_known(command.sequence, originator, versions)
+    for originator, versions in versions_of(command.events).items():
+        once = set(versions)
+        if len(once) < len(versions):
+            twice = next(version for at, version in enumerate(versions) if version in versions[:at])
+            return _known(command.sequence, originator, twice, "twice among the events to store")
+        there = known.first_known(command.sequence, originator, once)
         if there is not None:
             return _known(command.sequence, originator, there, "stored already")
     return None
+
+
+def versions_of(events: Sequence[StoredData]) -> dict[str, list[int]]:
+    """Return the versions of each originator among events, in order."""
+    if not events or not isinstance(events[0], EventStored):
+        return {}  # what is stored together is all of one kind
+    if len(events) == 1:
+        return {events[0].originator: [events[0].version]}
+    found: dict[str, list[int]] = {}
+    for originator, run in groupby(cast(Sequence[EventStored], events), _originator):
+        found.setdefault(originator, []).extend([event.version for event in run])
+    return found
+
+
+_originator = attrgetter("originator")
 
 
 def _known(sequence: str, originator: str, version: int, how: str) -> StoreConflict:
@@ -139,17 +152,19 @@ def checked(command: Store) -> Store:
     if not command.events and command.tracking is None:
         raise ValueError("there is nothing to store")
     texts, kind = set[str](), DecisionStored if command.sequence == DECISIONS else EventStored
+    last: tuple[str, str] | None = None
     for event in command.events:
         if type(event) is not kind:
-            raise TypeError(f"a {event.TYPE} in the sequence {command.sequence!r}")
+            raise TypeError(f"a record of {TYPES.get(type(event))} in the sequence {command.sequence!r}")
         if isinstance(event, DecisionStored):
             texts.add(event.type)
             texts.update(event.tags)
             continue
-        texts.add(event.originator)
-        texts.add(event.topic)
-        version = event.version
-        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(event.uuid) is not bool:
+        originator, uuid, version, topic, _ = event
+        if (originator, topic) != last:  # events of one append have many of them alike
+            last = originator, topic
+            texts.update(last)
+        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(uuid) is not bool:
             raise ValueError(
                 f"originator_version must be an integer of 64 bits, not {version!r}, and uuid a truth value"
             )

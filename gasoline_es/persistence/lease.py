@@ -11,9 +11,12 @@ from typing import Any, Final, TypeVar
 
 from eventsourcing.persistence import DataError, IntegrityError, OperationalError, PersistenceError, ProgrammingError
 
+from gasoline_es.core.ports import StoredView
+from gasoline_es.core.storing import Store
 from gasoline_es.errors import GasolineError, LogError, RecordTooLarge, StepMisused, StoreConflict
 from gasoline_es.log.opening import directory_of
-from gasoline_es.persistence.journal import Journal, open_journal
+from gasoline_es.persistence.journal import Journal, Selected, Selection, open_journal
+from gasoline_es.runtime.lending import Not, NotNow
 from gasoline_es.runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -56,11 +59,39 @@ class Lease:
     def call(self, verb: str, start: Callable[[Journal], Coroutine[Any, Any, T]]) -> T:
         """Run what ``start`` makes on the journal's loop; return its result once it is there. Raises: PersistenceError."""
         try:
-            if self.closed:
-                raise LogError(f"`{verb}(…)`: its factory was closed. {_REOPEN}")
+            self._check(verb)
             return self._loop.call(verb, lambda: start(self._loop.opened))
         except GasolineError as error:
             raise translated(error) from error
+
+    def store(self, verb: str, command: Store) -> int:
+        """Return the number of the first event that was stored, once all are durable. Raises: PersistenceError."""
+        left = self._in_place(verb, lambda journal: journal.store_now(command))
+        if isinstance(left, int):
+            return left
+        asked = command if left is Not.NOW else left
+        return self.call(verb, lambda journal: journal.store(asked))
+
+    def look(self, verb: str, question: Callable[[StoredView], T]) -> T:
+        """Return what the view answers. Raises: PersistenceError."""
+        found = self._in_place(verb, lambda journal: journal.look_now(question))
+        return self.call(verb, lambda journal: journal.look(question)) if found is Not.NOW else found
+
+    def select(self, verb: str, question: Callable[[StoredView], Selection]) -> Selected:
+        """Return the events that the view answers with. Raises: PersistenceError."""
+        found = self._in_place(verb, lambda journal: journal.select_now(question))
+        return self.call(verb, lambda journal: journal.select(question)) if found is Not.NOW else found
+
+    def _in_place(self, verb: str, deed: Callable[[Journal], T]) -> T | NotNow:
+        try:
+            self._check(verb)
+            return self._loop.in_place(verb, deed)
+        except GasolineError as error:
+            raise translated(error) from error
+
+    def _check(self, verb: str) -> None:
+        if self.closed:
+            raise LogError(f"`{verb}(…)`: its factory was closed. {_REOPEN}")
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener``, on whatever thread, whenever there may be more events, or never will be again."""
@@ -72,13 +103,14 @@ class Lease:
     def close(self) -> None:
         """Let go of the journal, which is closed with its last user. What waits for events hears of it. Idempotent.
 
-        On return it is closed, except on a thread of this library or where an application is made just now: an application
-        that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
+        On return it is closed, except on a thread of this library, or in its place, or where an application is made just
+        now: one that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
         """
         if self.closed:
             return
         self.closed = True
-        if threading.current_thread().name.startswith("gasoline-") or not _lock.acquire(blocking=False):
+        ours = threading.current_thread().name.startswith("gasoline-") or self._loop.in_place_here
+        if ours or not _lock.acquire(blocking=False):
             threading.Thread(target=self._let_go, name="gasoline-closing", daemon=True).start()
             return
         _lock.release()

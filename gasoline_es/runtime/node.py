@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
-from gasoline_es.core.commands import Request, Yield, encode_request
+from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, Views
 from gasoline_es.core.state import Summary
@@ -308,6 +308,10 @@ class Node:
         """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
         return (await self._views_and_beside(index)).stored
 
+    def stored_now(self, index: int) -> StoredView | None:
+        """The same without looking at the log, where this process owns the partition; None: it does not."""
+        return self._views[index].stored if index in self.partitions and self.failure is None else None
+
     async def _views_and_beside(self, index: int) -> Views:
         views = await self.views(index)
         if index not in self.partitions:
@@ -416,6 +420,23 @@ class Node:
         """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
         for views in self._views.values():
             views.on_tagged = callback
+
+    def decide_now(self, partition: Partition, command: Asked) -> tuple[Reply, LogError | None] | None:
+        """Decide a command, and append that before anything else happens; return what came of both. In the event loop's place.
+
+        None: it cannot be now, nothing was done.
+        """
+        if partition.lost or self.failure is not None or not self._appender.resting or not self.log.ready:
+            return None
+        fate: list[LogError | None] = []
+
+        def decide() -> Reply:
+            reply = partition.decide(command)
+            partition.when_durable(fate.append)
+            return reply
+
+        reply = self._appender.append_now(decide)
+        return reply, fate[0]
 
     async def decide_all_sent(self) -> None:
         """Decide what others have sent here so far, and wait until that is durable, or has failed."""
