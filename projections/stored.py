@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice, repeat
 from operator import attrgetter
-from typing import cast
+from typing import Any, Final, cast
 
 from gasoline_es.core.stored_events import (
     DecisionStored,
@@ -53,8 +53,8 @@ class _Sequence:
         self.offsets.append(offset)
         self.places.append(place)
         # By runs: the events of one record are mostly of one originator, and of few kinds.
-        for kind, run in groupby(events, _kind):
-            count = sum(1 for _ in run)
+        for kind, run in groupby(events, _KIND[type(events[0])]):
+            count = len(list(run))
             self.kinds.extend(repeat(self.kind_numbers.setdefault(kind, len(self.kind_numbers)), count))
             of_kind = self.by_kind.get(kind)
             if of_kind is None:
@@ -94,14 +94,12 @@ class _Sequence:
 _originator = attrgetter("originator")
 
 
-def _kind(data: StoredData) -> str:
-    match data:
-        case EventStored():
-            return data.topic
-        case DecisionStored():
-            return data.type
-        case TrackingStored():
-            return ""
+_KIND: Final[dict[type[StoredData], Callable[[Any], str]]] = {
+    EventStored: attrgetter("topic"),
+    DecisionStored: attrgetter("type"),
+    TrackingStored: lambda _: "",
+}
+"""By what the events of a kind are found."""
 
 
 class StoredView:

@@ -34,7 +34,7 @@ import orjson
 
 from gasoline_es.core.durations import format_time, parse_time
 from gasoline_es.core.fact_writing import inner
-from gasoline_es.core.values import check_depth
+from gasoline_es.core.values import DEPTH_MAX, check_depth
 
 EVENTS: Final = "events"
 DECISIONS: Final = "decisions"
@@ -119,7 +119,8 @@ def embed(state: bytes) -> bytes:
     if b"\n" not in state:
         try:
             orjson.loads(state)
-            check_depth(state)
+            if len(state) > DEPTH_MAX:
+                check_depth(state)
         except ValueError:
             pass
         else:
@@ -190,6 +191,9 @@ def encode_stored(
 
 def _parts(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     """Yield which of the texts go into one record: as many as are not too long together, and always one."""
+    if sum(map(len, texts)) <= RECORD_BYTES:
+        yield 0, len(texts)
+        return
     start, size = 0, 0
     for at, text in enumerate(texts):
         size += len(text)
@@ -208,21 +212,33 @@ class _Inner(dict[str, bytes]):
 
 
 def _texts(first: int, events: Sequence[StoredData]) -> list[bytes]:
+    match events[0]:
+        case EventStored():
+            return _event_texts(first, cast(Sequence[EventStored], events))
+        case DecisionStored():
+            inner = _Inner()
+            return [
+                b'{"seq":%d,"type":"%b","tags":%b,%b}' % (seq, inner[kind], orjson.dumps(tags), payload)
+                for seq, (kind, tags, payload) in enumerate(cast(Sequence[DecisionStored], events), first)
+            ]
+        case TrackingStored():
+            return [
+                b'{"seq":%d,"application":%b,"notification_id":%d}' % (seq, orjson.dumps(application), notification_id)
+                for seq, (application, notification_id) in enumerate(cast(Sequence[TrackingStored], events), first)
+            ]
+
+
+def _event_texts(first: int, events: Sequence[EventStored]) -> list[bytes]:
     inner = _Inner()
     texts: list[bytes] = []
-    for seq, data in enumerate(events, first):
-        match data:
-            case EventStored(originator, uuid, version, topic, payload):
-                texts.append(
-                    b'{"seq":%d,"originator":"%b","uuid":%b,"version":%d,"topic":"%b",%b}'
-                    % (seq, inner[originator], b"true" if uuid else b"false", version, inner[topic], payload)
-                )
-            case DecisionStored(kind, tags, payload):
-                texts.append(b'{"seq":%d,"type":"%b","tags":%b,%b}' % (seq, inner[kind], orjson.dumps(tags), payload))
-            case TrackingStored(application, notification_id):
-                texts.append(
-                    b'{"seq":%d,"application":"%b","notification_id":%d}' % (seq, inner[application], notification_id)
-                )
+    last, before, behind = None, b"", b""
+    for seq, (originator, uuid, version, topic, payload) in enumerate(events, first):
+        alike = (originator, uuid, topic)
+        if alike != last:
+            last = alike
+            before = b',"originator":"%b","uuid":%b,"version":' % (inner[originator], b"true" if uuid else b"false")
+            behind = b',"topic":"%b",' % inner[topic]
+        texts.append(b'{"seq":%d%b%d%b%b}' % (seq, before, version, behind, payload))
     return texts
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from gasoline_es.clock import SystemClock
@@ -25,6 +26,7 @@ from gasoline_es.runtime.lending import Not, NotNow
 from gasoline_es.runtime.node import Node
 
 T = TypeVar("T")
+_payload = attrgetter("payload")
 
 _PLAIN: Final = re.compile(r"[a-z0-9]{1,40}")
 _READ_AT_ONCE: Final = 500
@@ -89,7 +91,7 @@ class Journal:
 
     def store_now(self, command: Store) -> int | Store:
         """The same before this returns, in the event loop's place. A command: that is to be stored in the other way."""
-        if sum(len(event.payload) for event in command.events) > _STORED_AT_ONCE_BYTES:
+        if sum(map(len, map(_payload, command.events))) > _STORED_AT_ONCE_BYTES:
             return command
         try:
             reply = self._calls.decide_now(command)

@@ -182,8 +182,9 @@ def _written(events: Sequence[StoredEvent]) -> list[EventStored]:
         originator = event.originator_id
         if originator is not last:  # the events of one aggregate mostly come together
             last, text, is_uuid = originator, str(originator), isinstance(originator, UUID)
-        state = embed(bytes(event.state))
-        written.append(EventStored(text, is_uuid, event.originator_version, event.topic, state))
+        state = event.state
+        payload = embed(state if type(state) is bytes else bytes(state))
+        written.append(EventStored(text, is_uuid, event.originator_version, event.topic, payload))
     return written
 
 
