@@ -34,7 +34,8 @@ import orjson
 
 from gasoline_es.core.durations import format_time, parse_time
 from gasoline_es.core.fact_writing import inner
-from gasoline_es.core.values import DEPTH_MAX, check_depth
+from gasoline_es.core.faults import DEPTH_MAX
+from gasoline_es.core.values import check_depth
 
 EVENTS: Final = "events"
 DECISIONS: Final = "decisions"

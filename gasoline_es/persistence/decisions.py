@@ -23,10 +23,10 @@ from gasoline_es.core.stored_events import DECISIONS, DecisionStored, Numbered, 
 from gasoline_es.core.storing import Condition, Query, Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import Selection, new_store_id
-from gasoline_es.persistence.lease import Leased
+from gasoline_es.persistence.lease import JournalLease, Leased
 
 
-class GasolineDCBRecorder(Leased, DCBRecorder):
+class GasolineDCBRecorder(Leased[JournalLease], DCBRecorder):
     """Decisions of one application."""
 
     def read(

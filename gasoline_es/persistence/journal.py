@@ -130,7 +130,7 @@ class Journal:
             return Not.NOW
         return _in_order([event for part in parts for event in self._read(*part)], selection)
 
-    async def on_stored(self, callback: Callable[[], None]) -> None:
+    async def on_news(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
         self._node.on_stored(callback)
 

@@ -29,15 +29,15 @@ from gasoline_es.core.stored_events import EVENTS, EventStored, Numbered, Tracki
 from gasoline_es.core.storing import Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import Selection, new_store_id
-from gasoline_es.persistence.lease import Lease, Leased
+from gasoline_es.persistence.lease import JournalLease, Leased
 
 _LOOK_AT_INTERRUPT_S: Final = 0.1
 
 
-class GasolineRecorder(Leased):
+class GasolineRecorder(Leased[JournalLease]):
     """What stores into, and reads from, a journal."""
 
-    def __init__(self, lease: Lease, purpose: str = EVENTS) -> None:
+    def __init__(self, lease: JournalLease, purpose: str = EVENTS) -> None:
         """``purpose``: names the sequence; an application has ``events`` and ``snapshots``."""
         super().__init__(lease)
         self._purpose = purpose

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, TypeVarTuple
 _Ts = TypeVarTuple("_Ts")
 _below: Final[Any] = sys.modules["_signal"]
 """What ``signal`` wraps: there each look at a handler would make an enum of it, sixty times for each call."""
+_handler_of: Final[Callable[[int], object]] = _below.getsignal
 _INTERRUPT: Final = int(signal.SIGINT)
 _OTHERS: Final = tuple(int(number) for number in signal.valid_signals() if number != _INTERRUPT)
 
@@ -133,7 +134,7 @@ class Borrowed:
             if not _only_interrupts():
                 self._on_main = False
                 return False
-            self._on_main = _below.getsignal(_INTERRUPT) is signal.default_int_handler
+            self._on_main = _handler_of(_INTERRUPT) is signal.default_int_handler
             if self._on_main:
                 _below.signal(_INTERRUPT, self._interrupt)
         if self._loop.borrow():
@@ -157,7 +158,7 @@ class Borrowed:
 
 def _only_interrupts() -> bool:
     """Whether no signal has a handler in Python, but for Ctrl-C: that one Python's own, or none either."""
-    found = _below.getsignal(_INTERRUPT)
+    found = _handler_of(_INTERRUPT)
     if callable(found) and found is not signal.default_int_handler:
         return False
-    return not any(map(callable, map(_below.getsignal, _OTHERS)))  # without a step of Python's for each of sixty
+    return not any(map(callable, map(_handler_of, _OTHERS)))  # without a step of Python's for each of sixty

@@ -20,13 +20,14 @@ from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView,
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.ends import decided_end
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
@@ -49,10 +50,6 @@ ROLL_BACK_WAIT_S = 0.5
 
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
-
-TAKING_LIMIT_S = 20.0
-"""A process that takes a partition over and freezes in the middle of it is taken for dead before this time is over."""
-LOOK_AT_TAKER_S = 0.005
 
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
@@ -279,22 +276,7 @@ class Node:
         return self._views[index]
 
     async def _decided_end(self, index: int, topic: str) -> int:
-        """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
-
-        Without that, what was acknowledged long ago could seem not to be there.
-        """
-        until = self.clock.monotonic() + TAKING_LIMIT_S
-        end = self.log.end(topic, index)
-        while self.log.undecided(topic, index) and self.log.damage is None:
-            if self.clock.monotonic() > until:
-                raise NoOwner(
-                    f"partition {index} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
-                    f"then it is not known what counts there. Try again",
-                    command_id="",
-                )
-            await asyncio.sleep(LOOK_AT_TAKER_S)
-            end = self.log.end(topic, index)
-        return end
+        return await decided_end(self.log, self.clock, topic, index)
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""

@@ -109,7 +109,7 @@ def test_what_is_stored_in_place_is_there_for_everybody(url: str) -> None:
 def test_subscribers_hear_of_it(url: str) -> None:
     with journal_thread(url) as thread:
         told = threading.Event()
-        thread.call("listen", lambda: thread.opened.on_stored(told.set))
+        thread.call("listen", lambda: thread.opened.on_news(told.set))
         told.clear()
 
         store(thread, events("a", 1))

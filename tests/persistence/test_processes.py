@@ -140,7 +140,7 @@ async def test_a_full_disk_records_nothing_and_leaves_no_gap(world: World) -> No
 async def test_processes_share_one_order_and_see_what_each_has_written(world: World) -> None:
     (_, here), (_, there) = await process(world), await process(world)
     told = asyncio.Event()
-    await here.on_stored(told.set)
+    await here.on_news(told.set)
 
     assert await here.store(events("a", 1)) == 1
     assert await soon(there.store(events("b", 1, 2))) == 2

@@ -82,6 +82,7 @@ class FileLog(Log):
         partitions: int | None,
         *,
         readonly: bool,
+        final: bool = False,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         silent_after_s: float = SILENT_AFTER_S,
         disk: Disk | None = None,
@@ -102,7 +103,9 @@ class FileLog(Log):
             directory, self._disk, self._observer, readonly=readonly, verify=not readonly, own_ends=self._own_end
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)
-        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
+        self._counted: Final = Counted(
+            self._catalog, self._epochs, self._observer, self._soundness, final=final or not readonly
+        )
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
         self._newest: Final = Newest(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
@@ -568,12 +571,16 @@ async def open_file_log(
     namespace: str = "default",
     partitions: int | None = None,
     readonly: bool = False,
+    final: bool = False,
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
     silent_after_s: float = SILENT_AFTER_S,
     disk: Disk | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FileLog:
     """Open the log in a directory; create it unless ``readonly``. For writing, every published byte is verified once.
+
+    ``final``: of a log opened for reading, too, show nothing that may turn out not to count, because somebody is just taking
+    its partition over: :meth:`Log.undecided` tells meanwhile. (What is opened for writing never shows it.)
 
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
@@ -583,6 +590,7 @@ async def open_file_log(
             namespace,
             partitions,
             readonly=readonly,
+            final=final,
             segment_bytes_max=segment_bytes_max,
             silent_after_s=silent_after_s,
             disk=disk,
