@@ -26,7 +26,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
@@ -164,37 +164,42 @@ def check_payload(payload: bytes) -> bytes:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def encode_stored(
-    stored: Stored, namespace: str, partition: int, epoch: int, worker: str
-) -> list[tuple[Stored, bytes]]:
-    """Render events as the values of records, each one line of JSON: one record, or more where they are long in sum."""
-    sequence, first, time_us, request, events = stored
-    texts = _texts(first, events)
-    kind = TYPES[type(events[0])]
-    about = (
-        f'","source":"/gasoline/{inner(namespace)}","type":"gasoline.{kind}.v1","time":"{format_time(time_us)}",'
-        f'"datacontenttype":"application/json","seq":'
-    )
-    where = (
-        f',"partition":{partition},"epoch":{epoch},"sequence":"{sequence}","request":"{inner(request)}",'
-        f'"worker":"{inner(worker)}","data":{{"bytes":'
-    )
-    written: list[tuple[Stored, bytes]] = []
-    for start, stop in _parts(texts):
-        seq, part = first + start, texts[start:stop]
-        lengths = ",".join(map(str, map(len, part)))
-        head = f'{{"specversion":"1.0","id":"{sequence}/{seq}{about}{seq}{where}[{lengths}]'
-        line = b"".join((head.encode(), _EVENTS, b",".join(part), _END))
-        held = stored if len(part) == len(events) else Stored(sequence, seq, time_us, request, events[start:stop])
-        written.append((held, line))
-    return written
+class StoredEnvelope:
+    """What is the same in every record that one owner of a partition writes: rendered once."""
+
+    __slots__ = ("_type", "_where", "_worker")
+
+    def __init__(self, namespace: str, partition: int, epoch: int, worker: str) -> None:
+        self._type = f'","source":"/gasoline/{inner(namespace)}","type":"gasoline.'
+        self._where = f',"partition":{partition},"epoch":{epoch},"sequence":"'
+        self._worker = f'","worker":"{inner(worker)}","data":{{"bytes":['
+
+    def encode(self, stored: Stored) -> list[tuple[Stored, bytes]]:
+        """Render events as the values of records, each one line of JSON: one record, or more where they are long in sum."""
+        sequence, first, time_us, request, events = stored
+        texts = _texts(first, events)
+        about = (
+            f'{self._type}{TYPES[type(events[0])]}.v1","time":"{format_time(time_us)}",'
+            f'"datacontenttype":"application/json","seq":'
+        )
+        where = f'{self._where}{sequence}","request":"{inner(request)}{self._worker}'
+        written: list[tuple[Stored, bytes]] = []
+        for start, stop in _parts(texts):
+            seq, part = first + start, texts[start:stop]
+            lengths = ",".join(map(str, map(len, part)))
+            head = f'{{"specversion":"1.0","id":"{sequence}/{seq}{about}{seq}{where}{lengths}]'
+            line = b"".join((head.encode(), _EVENTS, b",".join(part), _END))
+            held = stored if len(part) == len(events) else Stored(sequence, seq, time_us, request, events[start:stop])
+            written.append((held, line))
+        return written
 
 
-def _parts(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield which of the texts go into one record: as many as are not too long together, and always one."""
-    if sum(map(len, texts)) <= RECORD_BYTES:
-        yield 0, len(texts)
-        return
+def _parts(texts: Sequence[bytes]) -> Iterable[tuple[int, int]]:
+    """Return which of the texts go into one record: as many as are not too long together, and always one."""
+    return ((0, len(texts)),) if sum(map(len, texts)) <= RECORD_BYTES else _long_parts(texts)
+
+
+def _long_parts(texts: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     start, size = 0, 0
     for at, text in enumerate(texts):
         size += len(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -91,8 +91,11 @@ class Known(Protocol):
         ...
 
 
-def conflict(command: Store, known: Known) -> StoreConflict | None:
-    """Return why this may not be stored, if something is there that it must not be stored beside."""
+def conflict(command: Store, known: Known, versions: Mapping[str, Sequence[int]]) -> StoreConflict | None:
+    """Return why this may not be stored, if something is there that it must not be stored beside.
+
+    ``versions``: of each originator among the events, see :func:`versions_of`.
+    """
     tracking = command.tracking
     if tracking is not None:
         so_far = known.tracked(tracking.application)
@@ -110,10 +113,10 @@ def conflict(command: Store, known: Known) -> StoreConflict | None:
                 f"nothing is appended: decision {found} matches the condition, and comes after {command.condition.after}",
                 position=found,
             )
-    for originator, versions in versions_of(command.events).items():
-        once = set(versions)
-        if len(once) < len(versions):
-            twice = next(version for at, version in enumerate(versions) if version in versions[:at])
+    for originator, new in versions.items():
+        once = set(new)
+        if len(once) < len(new):
+            twice = next(version for at, version in enumerate(new) if version in new[:at])
             return _known(command.sequence, originator, twice, "twice among the events to store")
         there = known.first_known(command.sequence, originator, once)
         if there is not None:

@@ -22,7 +22,7 @@ from eventsourcing.persistence import DataError, ProgrammingError
 from gasoline_es.core.stored_events import DECISIONS, DecisionStored, Numbered, embed, extract
 from gasoline_es.core.storing import Condition, Query, Store, checked
 from gasoline_es.errors import GasolineError
-from gasoline_es.persistence.journal import Selection, new_store_id
+from gasoline_es.persistence.journal import Selection
 from gasoline_es.persistence.lease import JournalLease, Leased
 
 
@@ -54,7 +54,7 @@ class GasolineDCBRecorder(Leased[JournalLease], DCBRecorder):
         try:
             command = checked(
                 Store(
-                    new_store_id(),
+                    self._lease.opened.new_store_id(),
                     DECISIONS,
                     tuple(DecisionStored(one.type, tuple(one.tags), embed(bytes(one.data))) for one in events),
                     condition=None

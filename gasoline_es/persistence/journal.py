@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from itertools import pairwise
+from itertools import count, pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
@@ -70,6 +70,7 @@ class Journal:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._calls = Calls(node)
+        self.new_store_id: Final = StoreIds()
 
     @property
     def failed(self) -> bool:
@@ -224,6 +225,14 @@ async def journal_on(log: Log) -> AsyncGenerator[Journal]:
         await node.close()
 
 
-def new_store_id() -> str:
-    """Return the id of a command."""
-    return str(uuid.uuid4())
+class StoreIds:
+    """Ids of commands: UUIDs that are random in all but what counts them. One of these is no use in a forked child."""
+
+    def __init__(self) -> None:
+        # The last twelve digits count; the version among the others says that they are random.
+        self._random = str(uuid.uuid4())[:24]
+        self._count = count(1)
+
+    def __call__(self) -> str:
+        """Return one that nobody else has, nor any other of these. From any thread."""
+        return f"{self._random}{next(self._count):012x}"

@@ -28,7 +28,7 @@ from eventsourcing.persistence import (
 from gasoline_es.core.stored_events import EVENTS, EventStored, Numbered, TrackingStored, embed, extract
 from gasoline_es.core.storing import Store, checked
 from gasoline_es.errors import GasolineError
-from gasoline_es.persistence.journal import Selection, new_store_id
+from gasoline_es.persistence.journal import Selection
 from gasoline_es.persistence.lease import JournalLease, Leased
 
 _LOOK_AT_INTERRUPT_S: Final = 0.1
@@ -45,7 +45,9 @@ class GasolineRecorder(Leased[JournalLease]):
     def _store(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> range:
         """Store all of it or nothing; return the numbers of the events. Durable on return. Raises: PersistenceError."""
         try:
-            command = checked(Store(new_store_id(), self._purpose, _written(events), _written_tracking(tracking)))
+            command = checked(
+                Store(self._lease.opened.new_store_id(), self._purpose, _written(events), _written_tracking(tracking))
+            )
         except (TypeError, ValueError, AttributeError, GasolineError) as error:
             raise DataError(f"this cannot be recorded: {error}") from error
         first = self._lease.store("insert_events", command)

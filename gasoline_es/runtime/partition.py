@@ -48,7 +48,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary, WorkflowState
-from gasoline_es.core.stored_events import Stored, decode_stored, encode_stored
+from gasoline_es.core.stored_events import Stored, StoredEnvelope, decode_stored
 from gasoline_es.core.storing import Store
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
@@ -187,6 +187,7 @@ class Partition:
         self._clock = clock
         self._hooks = hooks
         self._worker = worker
+        self._stored_envelope = StoredEnvelope(log.namespace, self.index, self.epoch, worker)
         self._open = Batch()
         self._in_flight: Batch | None = None
         self._position = self._read_position(ownership)
@@ -475,7 +476,7 @@ class Partition:
         """Queue events of sequences, all for the same append. Raises: RecordTooLarge: nothing happened."""
         written: list[tuple[Stored, bytes]] = []
         for one in stored:
-            written += encode_stored(one, self._log.namespace, self.index, self.epoch, self._worker)
+            written += self._stored_envelope.encode(one)
         for held, line in written:
             require_fit(f"{held.key} of a sequence", line)
         topic, index, batch = self._topics.stored, self.index, self._open

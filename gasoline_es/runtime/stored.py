@@ -58,7 +58,8 @@ class StoredEvents:
             return Reply(error=GasolineError(f"nothing can be stored here: {self._view.unreadable}"))
         if command.at and self._is_there(command):
             return Reply(command.store_id, position=command.at)
-        refused = conflict(command, self)
+        versions = versions_of(command.events)
+        refused = conflict(command, self, versions)
         if refused is not None:
             return Reply(error=refused)
         now_us, stored = self._partition.now_us(), list[Stored]()
@@ -72,6 +73,13 @@ class StoredEvents:
             self._partition.store(stored)
         except RecordTooLarge as error:
             return Reply(error=error)
+        for originator, new in versions.items():
+            stream = (command.sequence, originator)
+            ahead = self._versions.get(stream)
+            if ahead is None:
+                self._versions[stream] = set(new)
+            else:
+                ahead.update(new)
         for one in stored:
             self._ahead(one)
         return Reply(command.store_id, position=first)
@@ -82,13 +90,6 @@ class StoredEvents:
     def _ahead(self, stored: Stored) -> None:
         sequence, first, _, _, events = stored
         self._ends[sequence] = first + len(events) - 1
-        for originator, versions in versions_of(events).items():
-            stream = (sequence, originator)
-            ahead = self._versions.get(stream)
-            if ahead is None:
-                self._versions[stream] = set(versions)
-            else:
-                ahead.update(versions)
         for seq, data in enumerate(events, first):
             if isinstance(data, EventStored):
                 break  # records hold events of one kind

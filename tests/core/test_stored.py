@@ -19,14 +19,15 @@ from gasoline_es.core.stored_events import (
     Numbered,
     Stored,
     StoredData,
+    StoredEnvelope,
     TrackingStored,
     decode_some,
     decode_stored,
     embed,
-    encode_stored,
     extract,
 )
-from gasoline_es.core.storing import Condition, Query, Store, checked, conflict
+from gasoline_es.core.storing import Condition, Query, Store, checked, conflict, versions_of
+from gasoline_es.errors import StoreConflict
 from gasoline_es.log.port import Offset, Record
 from projections.stored import StoredView
 
@@ -121,7 +122,7 @@ some_events = (
 def test_events_come_back_as_they_were_written(written: Sequence[StoredData], first: int) -> None:
     stored = Stored("events", first, NOW, ID, written)
 
-    ((held, line),) = encode_stored(stored, "es-shop", 0, 3, "w")
+    ((held, line),) = StoredEnvelope("es-shop", 0, 3, "w").encode(stored)
 
     assert held == decode_stored(line) == stored
     cloud = json.loads(line)
@@ -148,14 +149,14 @@ hostile = ',"state":{}},"data":{"bytes":[1],"events":[{"state":1'
 def test_a_text_that_looks_like_the_line_around_it_does_not_break_it(data: StoredData) -> None:
     stored = Stored("events", 1, NOW, hostile, [data, data])
 
-    assert [decode_stored(line) for _, line in encode_stored(stored, "es", 0, 1, hostile)] == [stored]
+    assert [decode_stored(line) for _, line in StoredEnvelope("es", 0, 1, hostile).encode(stored)] == [stored]
 
 
 @given(st.lists(st.integers(0, RECORD_BYTES + 10), min_size=1, max_size=8))
 def test_many_events_take_several_records_none_of_which_is_long_for_more_than_one_event(sizes: list[int]) -> None:
     stored = Stored("events", 5, NOW, ID, [event(n, state=b"1" * (size + 1)) for n, size in enumerate(sizes)])
 
-    written = encode_stored(stored, "es", 0, 1, "w")
+    written = StoredEnvelope("es", 0, 1, "w").encode(stored)
 
     seq = 5
     for held, line in written:
@@ -167,7 +168,7 @@ def test_many_events_take_several_records_none_of_which_is_long_for_more_than_on
 
 
 def line_of(*data: StoredData) -> bytes:
-    ((_, line),) = encode_stored(Stored("events", 1, NOW, ID, data), "es", 0, 1, "w")
+    ((_, line),) = StoredEnvelope("es", 0, 1, "w").encode(Stored("events", 1, NOW, ID, data))
     return line
 
 
@@ -205,7 +206,7 @@ def test_a_view_that_cannot_read_an_event_says_so_and_goes_on() -> None:
     lines = [
         line
         for seq in (1, 2)
-        for _, line in encode_stored(Stored("events", seq, NOW, ID, [event(seq)]), "es", 0, 1, "w")
+        for _, line in StoredEnvelope("es", 0, 1, "w").encode(Stored("events", seq, NOW, ID, [event(seq)]))
     ]
     lines[0] = lines[0].replace(b".v1", b".v2")
     view = StoredView()
@@ -315,6 +316,10 @@ class Known:
         return next(iter(self.view.matching(sequence, condition.query, condition.after, 1)), None)
 
 
+def refused(command: Store, known: Known) -> StoreConflict | None:
+    return conflict(command, known, versions_of(command.events))
+
+
 @pytest.mark.parametrize(
     ("new", "may"),
     [
@@ -330,16 +335,16 @@ class Known:
 def test_a_version_is_stored_once(new: list[EventStored], may: bool) -> None:
     known = Known(view_of("events", event(1), event(5)))
 
-    assert (conflict(Store(ID, "events", new), known) is None) is may
-    assert conflict(Store(ID, "snapshots", [event(1)]), known) is None
+    assert (refused(Store(ID, "events", new), known) is None) is may
+    assert refused(Store(ID, "snapshots", [event(1)]), known) is None
 
 
 @pytest.mark.parametrize(("number", "may"), [(6, True), (5, False), (4, False)])
 def test_tracking_only_ascends(number: int, may: bool) -> None:
     known = Known(view_of("tracking", TrackingStored("up", 5)))
 
-    assert (conflict(Store(ID, "events", (), TrackingStored("up", number)), known) is None) is may
-    assert conflict(Store(ID, "events", (), TrackingStored("other", number)), known) is None
+    assert (refused(Store(ID, "events", (), TrackingStored("up", number)), known) is None) is may
+    assert refused(Store(ID, "events", (), TrackingStored("other", number)), known) is None
 
 
 # --- by what they are found -------------------------------------------------------------------------------------------

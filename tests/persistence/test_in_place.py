@@ -21,7 +21,7 @@ from gasoline_es.log.file import log
 from gasoline_es.log.memory import MemoryLog, open_memory_log
 from gasoline_es.log.opening import open_log
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
-from gasoline_es.persistence.journal import Journal, journal_on, new_store_id
+from gasoline_es.persistence.journal import Journal, StoreIds, journal_on
 from gasoline_es.runtime.lending import Not
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.testing.faults import Call, FaultyDisk
@@ -29,6 +29,9 @@ from tests.engine.harness import PATIENCE_S
 
 T = TypeVar("T")
 Thread = LoopThread[Journal]
+
+
+new_store_id = StoreIds()
 
 
 def events(originator: str, *versions: int) -> Store:

@@ -21,10 +21,13 @@ from gasoline_es.errors import Fenced, NoSpace, StoreConflict
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
-from gasoline_es.persistence.journal import Journal, Selection, new_store_id
+from gasoline_es.persistence.journal import Journal, Selection, StoreIds
 from tests.engine.harness import Fate, Process, World, kills, soon
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+new_store_id = StoreIds()
 
 
 def events(originator: str, *versions: int, size: int = 0) -> Store:
