@@ -144,6 +144,40 @@ def test_threads_that_store_at_once_get_numbers_without_gaps(url: str) -> None:
     factory.close()
 
 
+def test_what_threads_store_while_another_syncs_goes_into_one_append(tmp_path: Path) -> None:
+    disk = FaultyDisk(f"{tmp_path}/log")
+    with journal_thread(f"file:{tmp_path}/log", disk=disk) as thread:
+        syncing, may_end = threading.Event(), threading.Event()
+
+        def hold(call: Call) -> None:
+            if call.what == "datasync":
+                disk.before = None
+                syncing.set()
+                may_end.wait(PATIENCE_S)
+
+        disk.before = hold
+        syncs = sum(call.what == "datasync" for call in disk.calls)
+        first = threading.Thread(target=lambda: store(thread, events("a", 1)))
+        first.start()
+        assert syncing.wait(PATIENCE_S)
+        numbers: list[int] = []
+
+        def call(name: str) -> None:
+            numbers.append(thread.call("store", lambda: thread.opened.store(events(name, 1))))
+
+        others = [threading.Thread(target=call, args=(name,)) for name in "bcde"]
+        for other in others:
+            other.start()
+        while len(thread._under_way) < len(others):
+            pass
+        may_end.set()
+        for one in (first, *others):
+            one.join(PATIENCE_S)
+
+        assert sorted(numbers) == [3, 4, 5, 6]
+        assert sum(call.what == "datasync" for call in disk.calls) - syncs == 2
+
+
 def test_more_than_is_written_at_once_is_handed_over() -> None:
     big = Store(new_store_id(), "events", [EventStored("a", False, 1, "t", embed(b'"%b"' % (b"x" * 300_000)))])
     with journal_thread("memory:") as thread:
