@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import groupby, islice, repeat
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, cast
 
@@ -53,9 +53,9 @@ class _Sequence:
         self.offsets.append(offset)
         self.places.append(place)
         # By runs: the events of one record are mostly of one originator, and of few kinds.
-        for kind, run in groupby(events, _KIND[type(events[0])]):
+        for kind, run in groupby(map(_KIND[type(events[0])], events)):
             count = len(list(run))
-            self.kinds.extend(repeat(self.kind_numbers.setdefault(kind, len(self.kind_numbers)), count))
+            self.kinds.extend(array("I", (self.kind_numbers.setdefault(kind, len(self.kind_numbers)),)) * count)
             of_kind = self.by_kind.get(kind)
             if of_kind is None:
                 of_kind = self.by_kind[kind] = array("q")

@@ -49,6 +49,9 @@ _EVENTS: Final = b',"events":['
 _STATE: Final = b',"state":'
 """The same of an event's text and a state that is JSON."""
 _END: Final = b"]}}"
+_DEEP: Final = 2 * DEPTH_MAX
+"""What is no longer than that cannot nest too deeply: it opens and closes."""
+_loads: Final = orjson.loads
 _TYPE: Final = re.compile(r"gasoline\.([a-z.]+)\.v([0-9]+)")
 
 
@@ -119,8 +122,8 @@ def embed(state: bytes) -> bytes:
     """Write a state as a member of a JSON object, from which :func:`extract` gets the same bytes."""
     if b"\n" not in state:
         try:
-            orjson.loads(state)
-            if len(state) > DEPTH_MAX:
+            _loads(state)
+            if len(state) > _DEEP:
                 check_depth(state)
         except ValueError:
             pass

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, cast
 
+from gasoline_es.core.events import fact
 from gasoline_es.core.ids import check_name
 from gasoline_es.core.stored_events import (
     DECISIONS,
@@ -50,7 +51,7 @@ class Condition:
     after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Store:
     """Store events at the end of a sequence, and how far somebody else's were processed: all of it or nothing.
 
@@ -154,23 +155,23 @@ def checked(command: Store) -> Store:
         raise ValueError(f"a sequence of events cannot be called {TRACKING!r}")
     if not command.events and command.tracking is None:
         raise ValueError("there is nothing to store")
-    texts, kind = set[str](), DecisionStored if command.sequence == DECISIONS else EventStored
-    last: tuple[str, str] | None = None
-    for event in command.events:
-        if type(event) is not kind:
-            raise TypeError(f"a record of {TYPES.get(type(event))} in the sequence {command.sequence!r}")
-        if isinstance(event, DecisionStored):
-            texts.add(event.type)
-            texts.update(event.tags)
-            continue
-        originator, uuid, version, topic, _ = event
-        if (originator, topic) != last:  # events of one append have many of them alike
-            last = originator, topic
-            texts.update(last)
-        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(uuid) is not bool:
-            raise ValueError(
-                f"originator_version must be an integer of 64 bits, not {version!r}, and uuid a truth value"
-            )
+    texts = set[object]()
+    if command.events:
+        kind = DecisionStored if command.sequence == DECISIONS else EventStored
+        for other in {*map(type, command.events)} - {kind}:
+            raise TypeError(f"a record of {TYPES.get(other)} in the sequence {command.sequence!r}")
+        # By columns, not event by event: there may be many.
+        if kind is EventStored:
+            originators, uuids, versions, topics, _ = zip(*command.events, strict=True)
+            texts.update(originators, topics)
+            if {*map(type, uuids)} != {bool}:
+                raise TypeError("uuid must be a truth value")
+            if {*map(type, versions)} != {int} or min(versions) < -INTEGER_MAX or max(versions) > INTEGER_MAX:
+                for version in versions:
+                    _check_integer("originator_version", version)
+        else:
+            types, tags, _ = zip(*command.events, strict=True)
+            texts.update(types, *tags)
     _check_texts(*texts)
     if command.tracking is not None:
         _check_texts(command.tracking.application)
