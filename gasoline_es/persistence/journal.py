@@ -31,6 +31,8 @@ _payload = attrgetter("payload")
 _PLAIN: Final = re.compile(r"[a-z0-9]{1,40}")
 _READ_AT_ONCE: Final = 500
 """So many events are read before the event loop gets a turn; more, where one record holds them."""
+_RUN_MIN: Final = 8
+"""So many records that lie one after the other are read in one go, and fewer each from its place."""
 _STORED_AT_ONCE_BYTES: Final = 256 * 1024
 """More than that may take longer to write than it takes to hand it over."""
 
@@ -184,7 +186,11 @@ class Journal:
 
     def _read(self, offsets: list[int], places: list[int], held: list[list[int]]) -> list[Numbered]:
         found: list[Numbered] = []
-        records = self._node.log.read_at(self._node.topics.stored, 0, offsets, places)
+        log, topic = self._node.log, self._node.topics.stored
+        if len(offsets) >= _RUN_MIN and offsets[-1] - offsets[0] == len(offsets) - 1:
+            records = list(log.read(topic, 0, offsets[0], offsets[-1] + 1))
+        else:
+            records = log.read_at(topic, 0, offsets, places)
         for record, wanted in zip(records, held, strict=True):
             assert record.value is not None
             found += decode_some(record.value, wanted)

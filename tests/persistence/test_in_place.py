@@ -178,6 +178,20 @@ def test_what_threads_store_while_another_syncs_goes_into_one_append(tmp_path: P
         assert sum(call.what == "datasync" for call in disk.calls) - syncs == 2
 
 
+def test_many_are_read_as_each_alone_is(url: str) -> None:
+    factory = GasolineFactory(Environment("shop", {"GASOLINE_LOG": url}))
+    recorder = factory.application_recorder()
+    for count in (1, 3, *[1] * 20, 5, 2):
+        originator = uuid4()
+        recorder.insert_events([StoredEvent(originator, version, "t", b"%d" % version) for version in range(count)])
+
+    found = recorder.select_notifications(2, 28)
+
+    assert [one.id for one in found] == list(range(2, 30))
+    assert found == [recorder.select_notifications(number, 1)[0] for number in range(2, 30)]
+    factory.close()
+
+
 def test_more_than_is_written_at_once_is_handed_over() -> None:
     big = Store(new_store_id(), "events", [EventStored("a", False, 1, "t", embed(b'"%b"' % (b"x" * 300_000)))])
     with journal_thread("memory:") as thread:
