@@ -63,7 +63,9 @@ class Processed(SQLiteTrackingRecorder):
             self._insert_tracking(cursor, tracking)
             cursor.execute("INSERT INTO processed VALUES (?, ?, ?, ?, ?)", row)
         if self.tells:
-            print(*row, flush=True)
+            print(
+                f"{' '.join(map(str, row))}\n", end="", flush=True
+            )  # in one piece: there is a thread for each partition
 
     def rows(self) -> list[tuple[Any, ...]]:
         with self.datastore.transaction(commit=False) as cursor:

@@ -7,8 +7,8 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -336,6 +336,32 @@ def test_a_projection_may_ask_for_some_types_of_events_only() -> None:
     assert sorted(seen) == sorted(ids)
 
 
+@contextmanager
+def projector(directory: Path) -> Generator[subprocess.Popen[str]]:
+    """Run the projection of all partitions in a process of its own, until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.persistence.history_views", str(directory)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "it has ended"
+    return line
+
+
 def test_a_projection_that_is_killed_again_and_again_processes_each_event_once(tmp_path: Path) -> None:
     env = environment(str(tmp_path))
     url = env["GASOLINE_LOG"]
@@ -344,27 +370,33 @@ def test_a_projection_that_is_killed_again_and_again_processes_each_event_once(t
     print(f"seed {seed}")
     draws = random.Random(seed)
     for _ in range(3):
-        projector = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.persistence.history_views", str(tmp_path)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert projector.stdout is not None
+        with projector(tmp_path) as process:
             for _ in range(draws.randrange(1, 15)):
-                assert projector.stdout.readline()  # one is processed
-        finally:
-            projector.kill()
-            projector.wait(PATIENCE_S)
-            assert projector.stdout is not None
-            projector.stdout.close()
+                assert read_line(process)  # one is processed
     with ExitStack() as stack:
         started = runners(stack, env)
         wait_for_all(started)
         view = started[0].projection.view
         assert view.rows() == expected(url)
+
+
+def test_a_projection_in_another_process_hears_of_what_is_written_here(tmp_path: Path) -> None:
+    url = environment(str(tmp_path))["GASOLINE_LOG"]
+    run_workflows(url, 1)
+    with projector(tmp_path) as process:
+        for _ in range(4):
+            assert read_line(process)
+
+        ids = run_workflows(url, 3)
+
+        heard = [read_line(process).split()[2:] for _ in range(12)]
+        assert sorted(heard) == sorted(
+            [workflow, str(seq), kind]
+            for workflow in ids
+            for seq, kind in enumerate(
+                ("workflow.dispatched", "activity.completed", "activity.completed", "workflow.completed"), 1
+            )
+        )
 
 
 def test_the_recorder_is_one_of_the_packages() -> None:
