@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench format clean
+.PHONY: help demo test services soak bench format clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -67,8 +67,20 @@ demo: $(VENV)/.installed
 	@echo '  $(BIN)/gasoline --log file:$(DEMO)/log workflow list'
 	@echo 'Kill `make demo` at any moment and run it again: it goes on where it was. After its end it answers from the log.'
 
+# What tests need beside Python. The packages of Debian would otherwise start a server of their own.
+services: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.postgres_server || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+	    echo 'Installing PostgreSQL, which the tests of projections need'; \
+	    mkdir -p /etc/postgresql-common; \
+	    [ -e /etc/postgresql-common/createcluster.conf ] || \
+	      echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf; \
+	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql >/dev/null; \
+	  }; \
+	} || echo 'There is no PostgreSQL here: the tests that need one are skipped, or fail in CI.'
+
 # Every check runs, whatever the others say. pytest comes last, so that its closing line closes the output.
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev services
 	@failed=''; \
 	check() { \
 	  local name="$$1"; shift; \

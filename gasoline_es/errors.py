@@ -189,6 +189,46 @@ class NotRetryable(Exception):
         return self.message
 
 
+# --- projections ------------------------------------------------------------------------------------------------------
+
+
+class ProjectionError(GasolineError):
+    """Something is wrong with a projection or with the store it is in. Fields: ``projection``, ``store``."""
+
+
+class ProjectionNotBuilt(ProjectionError):
+    """A projection cannot be read yet: nobody has folded it, or it is being built. Fields: ``projection``, ``store``."""
+
+    retryable = True
+
+
+class ProjectionStopped(ProjectionError):
+    """A projection could not apply an event, and stands before it in that partition until it can.
+
+    Fields: ``projection``, ``topic``, ``partition``, ``offset``, ``event``, ``cause``.
+    """
+
+    retryable = True
+
+
+class Superseded(ProjectionError):
+    """A write to a generation of a projection was refused: another has taken its place. Nothing of it counts.
+
+    Open the current one and fold on from where that stands. Fields: ``projection``, ``generation``.
+    """
+
+    retryable = True
+
+
+class PositionMoved(ProjectionError):
+    """A write was refused: somebody else has folded that partition on. Nothing of it counts.
+
+    Fields: ``projection``, ``generation``, ``topic``, ``partition``, ``stored`` and ``expected`` (offsets).
+    """
+
+    retryable = True
+
+
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 

@@ -649,6 +649,10 @@ class Partition:
                 live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
+            events = self._topics.events
+            last = next(record for record in reversed(batch.records) if record.topic == events)
+            assert last.value is not None
+            self.views.last_record = last.key, last.value
         for topic, events in batch.standing.items():
             self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
         for done in batch.done:

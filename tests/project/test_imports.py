@@ -22,6 +22,7 @@ HEAVY = (
     "kafka",
     "opentelemetry",
     "prometheus_client",
+    "psycopg",
     "rich",
     "typer",
     "watchfiles",

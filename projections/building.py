@@ -1,0 +1,105 @@
+"""Builds a generation from the log's start, beside the one that is read, and swaps it in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gasoline_es.errors import ProjectionError, ProjectionStopped
+from gasoline_es.log.port import Log
+from projections.definition import Projection
+from projections.generation_fold import GenerationFold
+from projections.known import unknown
+from projections.stores.port import AnyGeneration, AnyStore, Feed, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far long work has come: records done, of how many."""
+
+    projection: str
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def wall_us() -> int:
+    """Return the time of day in microseconds UTC."""
+    return time.time_ns() // 1_000
+
+
+class Build:
+    """A generation that is being built, step by step. Made with the store's ``building`` lock held until it is swapped in."""
+
+    def __init__(self, log: Log, store: AnyStore, fold: GenerationFold) -> None:
+        self.fold: Final = fold
+        self._log: Final = log
+        self._store: Final = store
+        self._partitions: Final = range(log.partition_count)
+        self._behind = fold.behind(self._partitions)
+        self._total: Final = sum(self._behind.values())
+        self._left = self._total
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, of what there was to fold as it began."""
+        return Progress(self.fold.projection.name, max(self._total - self._left, 0), self._total)
+
+    def step(self) -> bool:
+        """Fold a chunk of each partition; return whether it has come to the end of what it can fold."""
+        folded = self.fold.step(self._partitions)
+        self._left -= folded
+        return folded == 0
+
+    def swap(self) -> None:
+        """Make it the current generation. Raises: ProjectionStopped: an event that the old one applied cannot be."""
+        self._store.swap(self.fold.generation, self._catch_up)
+        self._left = 0
+
+    def _catch_up(self, positions: Mapping[Feed, Position]) -> None:
+        self.fold.catch_up(positions)
+
+
+def rebuild(
+    log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None
+) -> Mapping[Feed, Position]:
+    """Build a new generation from the start, beside the current one, and swap it in; return where it stood then.
+
+    Waits for whoever builds one now. What others fold into the old one meanwhile is in the new one too, once.
+
+    Raises: ProjectionStopped: an event cannot be applied that is in the old one; that stays. ProjectionError: the store failed.
+    """
+    told: list[ProjectionStopped] = []
+    with store.building(projection.name):
+        generation = store.create(projection.name, projection.version, projection.setup)
+        fold = GenerationFold(projection, generation, log, clock=time.monotonic, now_us=wall_us, stopped=told.append)
+        try:
+            build = Build(log, store, fold)
+            while not build.step():
+                if on_progress is not None:
+                    on_progress(build.progress)
+            build.swap()
+            if on_progress is not None:
+                on_progress(build.progress)
+            return generation.positions()
+        finally:
+            fold.close()
+
+
+def begin(
+    log: Log, store: AnyStore, projection: Projection, fold_into: Callable[[AnyGeneration], GenerationFold]
+) -> Build:
+    """Go on with the build of one that died in it, or begin one. With the store's ``building`` lock held."""
+    found = None
+    with suppress(ProjectionError):
+        found = store.unfinished(projection.name, projection.version)
+    if found is not None and unknown(log, found.meta, found.positions()) is not None:
+        found.close()
+        found = None
+    generation = found or store.create(projection.name, projection.version, projection.setup)
+    return Build(log, store, fold_into(generation))

@@ -1,0 +1,141 @@
+"""Compares what stands in a projection's tables with a fresh fold of the log up to the same positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Final
+
+from gasoline_es.errors import PositionMoved, ProjectionError
+from gasoline_es.log.port import Log
+from projections.building import OnProgress, Progress
+from projections.definition import Projection
+from projections.known import unknown
+from projections.partition_fold import PartitionFold
+from projections.stores.port import AnyStore, Feed, Position, Table
+
+_NO_ROW: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that is not alike. Rows are by column; None: there is no such row, or no such table.
+
+    ``key``: of the row, empty in a table without a primary key.
+    """
+
+    table: str
+    key: Mapping[str, Any]
+    stored: Mapping[str, Any] | None
+    fresh: Mapping[str, Any] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a comparison: of how many records, tables and rows, and the first difference if there is one."""
+
+    projection: str
+    generation: int
+    records: int
+    tables: int
+    rows: int
+    difference: Difference | None
+
+
+def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None) -> Verdict:
+    """Fold the log anew, up to exactly where the stored tables stand, and compare all tables row by row.
+
+    Nothing is changed; others may go on folding. Raises: ProjectionNotBuilt. ProjectionError: it was built by another
+    version, or the log does not know where it stands. ProjectionStopped: an event that was applied once cannot be any more.
+    """
+    name = projection.name
+    with store.snapshot(name) as stored:
+        if stored.meta.version != projection.version:
+            raise ProjectionError(
+                f"projection {name!r} was built by version {stored.meta.version}, and this code has version "
+                f"{projection.version}: what they make of the log cannot be compared",
+                projection=name,
+                store=store.url,
+            )
+        why = unknown(log, stored.meta, stored.positions)
+        if why is not None:
+            raise ProjectionError(
+                f"projection {name!r} cannot be compared with this log: {why}", projection=name, store=store.url
+            )
+        scratch = store.scratch(name, projection.version, projection.setup)
+        try:
+            total = sum(position.next_offset for position in stored.positions.values())
+            done = 0
+            for feed, position in sorted(stored.positions.items()):
+                fold = PartitionFold(projection, scratch, log, feed.partition)
+                while folded := fold.step(feed, position.next_offset):
+                    done += folded
+                    if on_progress is not None:
+                        on_progress(Progress(name, done, total))
+                _require_same(fold.position(feed), feed, position, name)
+            tables, rows, difference = _compare(store, stored.db, scratch.db)
+            return Verdict(name, stored.meta.generation, done, tables, rows, difference)
+        finally:
+            scratch.close()
+
+
+def _require_same(reached: Position, feed: Feed, position: Position, name: str) -> None:
+    if (reached.offset, reached.digest) != (position.offset, position.digest):
+        raise PositionMoved(
+            f"projection {name!r}: the log changed while it was compared: {feed} is at {reached} and not at {position}",
+            projection=name,
+            generation=0,
+            topic=feed.topic,
+            partition=feed.partition,
+            stored=position.offset,
+            expected=reached.offset,
+        )
+
+
+def _compare(store: AnyStore, stored: Any, fresh: Any) -> tuple[int, int, Difference | None]:
+    """Return how many tables and rows were looked at, and the first difference."""
+    known = {table.name: table for table in store.tables(stored)}
+    made = {table.name: table for table in store.tables(fresh)}
+    rows = 0
+    names = sorted(known.keys() | made.keys())
+    for count, name in enumerate(names, start=1):
+        left, right = known.get(name), made.get(name)
+        if left is None or right is None:
+            where = "a fresh fold makes" if left is None else "the store has"
+            return count, rows, Difference(name, {}, None, None, f"only {where} the table")
+        if left != right:
+            return count, rows, Difference(name, {}, None, None, f"its columns are {left.columns} and {right.columns}")
+        for one, other in zip_longest(store.rows(stored, left), store.rows(fresh, left), fillvalue=_NO_ROW):
+            rows += 1
+            if one != other or _kinds(one) != _kinds(other):
+                return count, rows, _difference(store, stored, fresh, left, one, other)
+    return len(names), rows, None
+
+
+def _kinds(row: Any) -> list[type]:
+    """1 and 1.0 are equal, and not alike."""
+    return [] if row is _NO_ROW else [type(value) for value in row]
+
+
+def _difference(store: AnyStore, stored: Any, fresh: Any, table: Table, one: Any, other: Any) -> Difference:
+    """Say of two rows that stand at the same place what is different: a row is missing on one side, or its values are."""
+    left, right = _row(table, one), _row(table, other)
+    if not table.key:
+        return Difference(table.name, {}, left, right, "their rows differ")
+    left_key, right_key = _key(table, left), _key(table, right)
+    if left is not None and left_key == right_key:
+        return Difference(table.name, left_key, left, right, "the rows differ")
+    if left is not None and not store.has_key(fresh, table, tuple(left_key.values())):
+        return Difference(table.name, left_key, left, None, "only the store has the row")
+    assert right is not None, "rows in order of their key, of which one side has more"
+    return Difference(table.name, right_key, None, right, "only a fresh fold has the row")
+
+
+def _row(table: Table, row: Any) -> Mapping[str, Any] | None:
+    return None if row is _NO_ROW else dict(zip(table.columns, row, strict=True))
+
+
+def _key(table: Table, row: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return {} if row is None else {column: row[column] for column in table.key}

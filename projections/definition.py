@@ -1,0 +1,139 @@
+"""What a user writes: a projection folds a namespace's events into tables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from gasoline_es.core.codec import read
+from gasoline_es.core.events import Event
+from gasoline_es.errors import DefinitionError, ProjectionError
+from gasoline_es.log.port import Record
+from projections.folding import EachEvent, Folding
+from projections.stores.port import check_name
+
+Apply: TypeAlias = Callable[[Event, Any], None]
+Setup: TypeAlias = Callable[[Any], None]
+
+
+class Projection:
+    """Folds events into tables: give it a ``name``, ``setup`` and ``apply``.
+
+        class Turnover(Projection):
+            name = "turnover"
+            version = 1
+
+            def setup(self, db: sqlite3.Connection) -> None:
+                db.execute("CREATE TABLE turnover(day TEXT PRIMARY KEY, cents INTEGER NOT NULL)")
+
+            def apply(self, event: Event, db: sqlite3.Connection) -> None: ...
+
+    ``db`` is the store's own connection, in a transaction that also moves the position: each event counts once. ``apply`` has
+    to be a function of the event and the tables: no clock, no network, nothing random, nothing outside of ``db``.
+    Events of one partition come in the order in which they were appended. All events of a workflow are in one partition.
+    Those of different partitions come in any order, and in another one when the projection is built anew: the tables must
+    not depend on that.
+
+    ``version``: raise it when ``setup`` or ``apply`` change. The tables are then built anew, beside the old ones, and swapped.
+    ``topics``: which of the namespace's topics are folded, by the last word of their names.
+    """
+
+    name: str = ""
+    version: int = 1
+    topics: Sequence[str] = ("events",)
+
+    def setup(self, db: Any) -> None:
+        """Make the tables. Called once for each generation."""
+
+    def apply(self, event: Event, db: Any) -> None:
+        """Change the tables by one event. An error stops its partition before the event, until it is applied.
+
+        What this version cannot read comes as an event whose ``data`` is ``Unreadable``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no apply(event, db)")
+
+    def read(self, record: Record) -> Event:
+        """Return what ``apply`` gets for a record. For topics that hold something else than workflows' events."""
+        assert record.value is not None
+        return read(record.key, record.value)
+
+    def folding(self, partition: int, db: Any) -> Folding:
+        """Return the fold of one partition. The tables are as ``db`` shows them; for folds that keep more in memory."""
+        return EachEvent(self)
+
+    def topics_of(self, namespace: str) -> list[str]:
+        """Return the full names of the topics."""
+        return [f"{namespace}.{topic}" for topic in self.topics]
+
+    def __repr__(self) -> str:
+        return f"<projection {self.name!r}, version {self.version}>"
+
+
+class FunctionProjection(Projection):
+    """Made by :func:`projection`. ``fn`` is the function, for tests that call it."""
+
+    def __init__(self, name: str, version: int, setup: Setup, topics: Sequence[str], fn: Apply) -> None:
+        self.name = name
+        self.version = version
+        self.topics = topics
+        self.fn = fn
+        self._setup = setup
+
+    def setup(self, db: Any) -> None:
+        self._setup(db)
+
+    def apply(self, event: Event, db: Any) -> None:
+        self.fn(event, db)
+
+
+def projection(
+    name: str, *, version: int = 1, setup: Setup, topics: Sequence[str] = ("events",)
+) -> Callable[[Apply], FunctionProjection]:
+    """Make a projection of a function ``(event, db) -> None``; see :class:`Projection`.
+
+    Raises: DefinitionError: the name or the version cannot be.
+    """
+
+    def make(fn: Apply) -> FunctionProjection:
+        made = FunctionProjection(name, version, setup, topics, fn)
+        check_projection(made)
+        return made
+
+    return make
+
+
+def check_projection(given: object) -> Projection:
+    """Return a projection, of a class also an instance. Raises: DefinitionError: it is none, or lacks something."""
+    made: object = given
+    if isinstance(given, type) and issubclass(given, Projection):
+        try:
+            made = given()
+        except TypeError as error:
+            raise DefinitionError(f"{given.__name__} needs arguments: give an instance of it ({error})") from error
+    if not isinstance(made, Projection):
+        raise DefinitionError(
+            f"{given!r} is no projection: decorate a function with @projection(…), or derive a class from Projection"
+        )
+    try:
+        check_name(made.name)
+    except ProjectionError as error:
+        raise DefinitionError(f"{type(made).__name__}: {error.message}") from error
+    if type(made.version) is not int or made.version < 1:
+        raise DefinitionError(f"projection {made.name!r}: a version is a whole number from 1 up, not {made.version!r}")
+    if isinstance(made.topics, str) or not made.topics or not all("." not in topic for topic in made.topics):
+        raise DefinitionError(
+            f"projection {made.name!r}: topics are the last words of topics' names, such as ('events',), not {made.topics!r}"
+        )
+    if type(made).apply is Projection.apply and type(made).folding is Projection.folding:
+        raise DefinitionError(f"projection {made.name!r} has no apply(event, db)")
+    return made
+
+
+def check_projections(given: Sequence[object]) -> list[Projection]:
+    """Return projections, each name once. Raises: DefinitionError."""
+    made = [check_projection(one) for one in given]
+    names = [one.name for one in made]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DefinitionError(f"two projections are called {twice[0]!r}: each needs a name of its own")
+    return made

@@ -1,0 +1,120 @@
+"""A generation, folded on by this process in some or all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gasoline_es.errors import PositionMoved, ProjectionStopped
+from gasoline_es.log.port import Log
+from projections.definition import Projection
+from projections.partition_fold import PartitionFold
+from projections.stores.port import START, AnyGeneration, Feed, Position, Stop
+
+RETRY_FIRST_S: Final = 5.0
+RETRY_MAX_S: Final = 300.0
+_ERROR_CHARACTERS_MAX: Final = 4_000
+
+
+@dataclass(slots=True)
+class Stopped:
+    """A feed that stands before an event which could not be applied, and when that is tried again."""
+
+    error: ProjectionStopped
+    again: float
+    wait_s: float
+
+
+class GenerationFold:
+    """Folds chunks in turn. ``clock``: monotonic seconds; ``now_us``: what a clock on the wall says."""
+
+    def __init__(
+        self,
+        projection: Projection,
+        generation: AnyGeneration,
+        log: Log,
+        *,
+        clock: Callable[[], float],
+        now_us: Callable[[], int],
+        stopped: Callable[[ProjectionStopped], None],
+    ) -> None:
+        self.projection: Final = projection
+        self.generation: Final = generation
+        self.stops: Final[dict[Feed, Stopped]] = {}
+        self._log: Final = log
+        self._clock: Final = clock
+        self._now_us: Final = now_us
+        self._tell: Final = stopped
+        self._partitions: Final[dict[int, PartitionFold]] = {}
+
+    def fold_of(self, partition: int) -> PartitionFold:
+        """Return the fold of a partition, making it from what the tables hold."""
+        fold = self._partitions.get(partition)
+        if fold is None:
+            fold = self._partitions[partition] = PartitionFold(self.projection, self.generation, self._log, partition)
+        return fold
+
+    def step(self, partitions: Collection[int]) -> int:
+        """Fold the next chunk of each feed of these partitions; return how many records there were.
+
+        A feed that cannot go on is told of, and left alone for a while; the others go on. Raises: Superseded.
+        """
+        for gone in self._partitions.keys() - set(partitions):
+            del self._partitions[gone]
+        return sum(self._step(feed) for partition in sorted(partitions) for feed in self.fold_of(partition).feeds)
+
+    def _step(self, feed: Feed) -> int:
+        stop = self.stops.get(feed)
+        if stop is not None and stop.again > self._clock():
+            return 0
+        try:
+            folded = self.fold_of(feed.partition).step(feed)
+        except PositionMoved:  # another process went on: so does this one, from there
+            self._partitions.pop(feed.partition, None)
+            return 1
+        except ProjectionStopped as error:
+            self._stop(feed, error)
+            return 0
+        if folded or stop is not None:
+            self.stops.pop(feed, None)
+        return folded
+
+    def _stop(self, feed: Feed, error: ProjectionStopped) -> None:
+        known = self.stops.get(feed)
+        again = known is not None and known.error.message == error.message
+        wait_s = min(known.wait_s * 2, RETRY_MAX_S) if again and known is not None else RETRY_FIRST_S
+        self.stops[feed] = Stopped(error, self._clock() + wait_s, wait_s)
+        if again:
+            return
+        stop = Stop(error.offset, error.event, error.cause[:_ERROR_CHARACTERS_MAX], self._now_us())
+        with self.generation.writing() as write:
+            write.stop(feed, stop)
+        self._tell(error)
+
+    def catch_up(self, positions: Mapping[Feed, Position]) -> None:
+        """Fold on until each feed stands at least there, whatever was said of trying again. Raises: ProjectionStopped."""
+        for feed, position in positions.items():
+            while True:
+                fold = self.fold_of(feed.partition)
+                if feed not in fold.feeds:
+                    break  # another version folded another topic
+                try:
+                    if fold.position(feed).offset >= position.offset or not fold.step(feed, position.next_offset):
+                        break
+                except PositionMoved:
+                    self._partitions.pop(feed.partition, None)
+
+    def behind(self, partitions: Collection[int]) -> dict[Feed, int]:
+        """Return how many records of each feed are not folded."""
+        folds = [self.fold_of(partition) for partition in sorted(partitions)]
+        return {feed: fold.behind(feed) for fold in folds for feed in fold.feeds}
+
+    def position(self, feed: Feed) -> Position:
+        """Return where a feed stands."""
+        return self.fold_of(feed.partition).position(feed) if feed.partition >= 0 else START
+
+    def close(self) -> None:
+        """Let go of the generation."""
+        self._partitions.clear()
+        self.generation.close()

@@ -1,0 +1,57 @@
+"""Whether a log knows the positions of a generation: if it does not, the tables are of another past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gasoline_es.errors import LogCorrupt, LogError, ProjectionError
+from gasoline_es.log.port import Log
+from projections.stores.port import Feed, Meta, Position, digest_of
+
+
+class Undecided(ProjectionError):
+    """A partition is being taken over, so what counts there is not known yet. It does not last."""
+
+    retryable = True
+
+
+def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | None:
+    """Return why a log does not know a generation's positions, None if it does. Reads one record for each.
+
+    Raises: Undecided. LogCorrupt: damage may have cost the record.
+    """
+    if meta.log_id != log.log_id:
+        return f"it is of log {meta.log_id}, and this is log {log.log_id}"
+    if meta.namespace != log.namespace:
+        return f"it is of namespace {meta.namespace!r}, and this is {log.namespace!r}"
+    for feed, position in positions.items():
+        if not 0 <= feed.partition < log.partition_count:
+            return f"it has folded partition {feed.partition}, and there are {log.partition_count}"
+        end = log.end(feed.topic, feed.partition)
+        if position.offset >= end:
+            if log.undecided(feed.topic, feed.partition):
+                raise Undecided(
+                    f"partition {feed.partition} of {feed.topic!r} is being taken over: it is not known yet what counts there",
+                    projection=meta.projection,
+                )
+            return (
+                f"it is at offset {position.offset} of {feed.topic!r}, partition {feed.partition}, which ends at {end}"
+            )
+        why = _another_record(log, feed, position)
+        if why is not None:
+            return why
+    return None
+
+
+def _another_record(log: Log, feed: Feed, position: Position) -> str | None:
+    where = f"offset {position.offset} of {feed.topic!r}, partition {feed.partition}"
+    try:
+        (record,) = log.read_at(feed.topic, feed.partition, [position.offset], [position.place])
+    except LogCorrupt:
+        raise
+    except LogError:
+        return f"the log has no record at {where}, which it has folded"
+    digest = digest_of(record)
+    if digest == position.digest:
+        return None
+    return f"the record at {where} is another one (digest {digest}) than it has folded ({position.digest})"

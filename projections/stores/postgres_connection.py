@@ -1,0 +1,113 @@
+"""A PostgreSQL connection whose transactions are the store's: whoever is given it can neither end them nor change our tables.
+
+The methods that end a transaction are refused, and so are statements that say so or name our tables. A text that hides it (in a
+comment, in a function) meets a constraint that is checked at the end: see ``postgres_generation``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, Final, LiteralString, NoReturn, Self, TypeAlias
+
+import psycopg
+from psycopg import sql
+from psycopg.abc import Params
+
+from gasoline_es.errors import ProjectionError
+
+_ENDS: Final = re.compile(
+    r"(?:^|;)\s*(?:BEGIN|START\s+TRANSACTION|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE,
+)
+_OURS: Final = "gasoline_"
+_LOCK_TIMEOUT_MS: Final = 60_000
+
+Row: TypeAlias = tuple[Any, ...]
+Connection: TypeAlias = "psycopg.Connection[Row]"
+
+
+class StoreCursor(psycopg.Cursor[Any]):
+    """A cursor that refuses what is the store's."""
+
+    def execute(
+        self, query: Any, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Self:
+        self._check(query)
+        return super().execute(query, params, prepare=prepare, binary=binary)
+
+    def executemany(self, query: Any, params_seq: Iterable[Params], *, returning: bool = False) -> None:
+        self._check(query)
+        super().executemany(query, params_seq, returning=returning)
+
+    def _check(self, query: Any) -> None:
+        connection = self.connection
+        if isinstance(connection, StoreConnection):
+            connection.check(query)
+
+
+class StoreConnection(psycopg.Connection[Any]):
+    """Made by :func:`connect`."""
+
+    _ours = 0
+
+    @contextmanager
+    def ours(self) -> Generator[None]:
+        """Within this block the store speaks."""
+        self._ours += 1
+        try:
+            yield
+        finally:
+            self._ours -= 1
+
+    def check(self, query: Any) -> None:
+        """Raises: ProjectionError: the statement is the store's own business."""
+        if self._ours:
+            return
+        text = query if isinstance(query, str) else _text_of(query, self)
+        if _ENDS.search(text) is not None:
+            _refuse("the transaction is the store's, which commits tables and positions together")
+        if _OURS in text.lower():
+            _refuse(f"tables called {_OURS}… are the store's")
+
+    def commit(self) -> None:
+        """Refused, but to the store."""
+        if not self._ours:
+            _refuse("the transaction is the store's, which commits tables and positions together")
+        super().commit()
+
+    def rollback(self) -> None:
+        """Refused, but to the store."""
+        if not self._ours:
+            _refuse("the transaction is the store's, which commits tables and positions together")
+        super().rollback()
+
+    def __enter__(self) -> Self:
+        _refuse("the connection is the store's: `with db.transaction()` makes a savepoint")
+
+
+def _text_of(query: Any, connection: Connection) -> str:
+    if isinstance(query, bytes):
+        return query.decode(errors="replace")
+    return query.as_string(connection) if isinstance(query, sql.Composable) else str(query)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ProjectionError(f"a projection may change its tables and nothing else: {why}")
+
+
+def connect(url: str) -> StoreConnection:
+    """Open a connection that begins nothing by itself. Raises: psycopg.Error."""
+    db = StoreConnection.connect(
+        url, autocommit=True, cursor_factory=StoreCursor, application_name="gasoline projections"
+    )
+    with db.ours():
+        db.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT_MS)))
+        db.execute("SET client_min_messages = warning")
+    return db
+
+
+def statement(text: LiteralString, *names: str) -> sql.Composed:
+    """Return a statement whose ``{}`` are these names, quoted."""
+    return sql.SQL(text).format(*map(sql.Identifier, names))

@@ -1,0 +1,567 @@
+"""Keeping projections up with a log (design §7), and required case B20."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gasoline_es.core.events import Event, Unreadable
+from gasoline_es.errors import ProjectionNotBuilt, ProjectionStopped
+from gasoline_es.log.memory import open_memory_log
+from gasoline_es.log.port import Log, NewRecord, Record
+from projections.building import Progress, rebuild
+from projections.comparing import verify
+from projections.definition import Projection, projection
+from projections.folding import Folding
+from projections.running import Notice, Runner
+from projections.stores.port import Feed, Store
+from projections.stores.sqlite import SqliteStore
+from tests.projections.conftest import OpenStore
+from tests.projections.orders import (
+    TOPIC,
+    append,
+    append_orders,
+    completed,
+    encoded,
+    make_tables,
+    parameter,
+    read,
+    turnover,
+)
+
+WAIT_S = 20.0
+
+
+@pytest.fixture(params=("sqlite", "postgres"))  # memory is SQLite too
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def keep_up(log: Log, store: Store[Any], *projections: Projection, notices: list[Notice] | None = None) -> Runner:
+    """Fold what there is, in a runner of its own, as a process that is started and ended."""
+    runner = Runner(log, store, projections, tell=(notices if notices is not None else []).append)
+    runner.run_once()
+    return runner
+
+
+def generations(store: Store[Any], name: str = "turnover") -> list[int]:
+    return [info.meta.generation for info in store.generations(name)]
+
+
+async def test_a_projection_is_built_and_then_folded_on(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 7)
+    await append_orders(log, 100, partition=1, first=10)
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 2, 12), (1, 1, 100)]
+    await append_orders(log, 1, first=20)
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 3, 13), (1, 1, 100)]
+    assert generations(store) == [1]
+    verdict = verify(log, store, turnover())
+    assert (verdict.records, verdict.tables, verdict.rows, verdict.difference) == (4, 2, 6, None)
+
+
+async def test_a_projection_of_an_empty_log_can_be_read(log: Log, store: Store[Any]) -> None:
+    keep_up(log, store, turnover())
+    assert read(store) == []
+
+
+async def test_a_runner_folds_its_partitions_alone(log: Log, store: Store[Any]) -> None:
+    keep_up(log, store, turnover())
+    await append_orders(log, 5)
+    await append_orders(log, 100, partition=1, first=10)
+    mine = [1]
+    runner = Runner(log, store, [turnover()], partitions=lambda: mine)
+    runner.run_once()
+    assert read(store) == [(1, 1, 100)]
+    mine[:] = [0]
+    runner.run_once()
+    assert read(store) == [(0, 1, 5), (1, 1, 100)]
+
+
+async def test_processes_that_keep_up_the_same_count_each_event_once(log: Log, open_store: OpenStore) -> None:
+    for at in range(20):
+        await append_orders(log, *range(25), first=1 + 25 * at)
+    start = threading.Barrier(3)
+
+    def fold_all() -> None:
+        start.wait(WAIT_S)
+        store = open_store()
+        runner = Runner(log, store, [turnover()])
+        while True:
+            runner.run_once()
+            if (found := store.generations("turnover")) and found[-1].current:
+                return
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(fold_all) for _ in range(3)]:
+            done.result(WAIT_S)
+    assert read(open_store()) == [(0, 500, 20 * sum(range(25)))]
+    assert generations(open_store()) == [1]
+
+
+# --- rebuilding -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_event_that_is_being_applied_while_a_rebuild_begins_counts_once(
+    log: Log, open_store: OpenStore
+) -> None:
+    """Required case B20: its handler is held in the middle of one event, rebuild is called, it is released."""
+    store = open_store()
+    keep_up(log, store, turnover())
+    await append_orders(log, 5, 7, 11)
+    in_the_midst, go_on = threading.Event(), threading.Event()
+
+    def hold(event: Event, db: Any) -> None:
+        if event.workflow_id.endswith("2"):
+            in_the_midst.set()
+            assert go_on.wait(WAIT_S)
+
+    held = Runner(log, open_store(), [turnover(then=hold)])
+    with ThreadPoolExecutor(2) as pool:
+        folding = pool.submit(held.run_once)
+        assert in_the_midst.wait(WAIT_S)
+        # It comes to its end, and waits there for the lock that the handler holds.
+        rebuilding = pool.submit(rebuild, log, open_store(), turnover())
+        while store.unfinished("turnover", 1) is None:
+            assert not rebuilding.done()
+        assert read(store) == []  # the old tables, as of before
+        go_on.set()
+        folding.result(WAIT_S)
+        rebuilding.result(WAIT_S)
+    assert generations(store) == [2]
+    assert read(store) == [(0, 3, 23)]
+    await append_orders(log, 100, first=9)
+    held.run_once()  # of the old generation: it is refused there, and goes on in the new one
+    assert read(store) == [(0, 4, 123)]
+    assert verify(log, store, turnover()).difference is None
+
+
+async def test_a_rebuild_shows_the_old_tables_until_it_is_done(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 7)
+    keep_up(log, store, turnover())
+    seen: list[list[tuple[int, int, int]]] = []
+    progress: list[Progress] = []
+
+    def add(event: Event, db: Any) -> None:
+        seen.append(read(store))
+        db.execute("UPDATE turnover SET cents = cents + 1000")
+
+    rebuild(log, store, turnover(then=add), progress.append)
+    assert seen == [[(0, 2, 12)]] * 2
+    assert read(store) == [(0, 2, 2012)]
+    assert (progress[-1].done, progress[-1].total) == (2, 2)
+
+
+async def test_a_new_version_is_built_beside_the_old_one_by_itself(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 7)
+    keep_up(log, store, turnover())
+    seen: list[list[tuple[int, int, int]]] = []
+    newer = turnover(2, then=lambda event, db: seen.append(read(store)))
+    keep_up(log, store, newer)
+    assert seen == [[(0, 2, 12)]] * 2
+    assert [(info.meta.generation, info.meta.version) for info in store.generations("turnover")] == [(2, 2)]
+    assert read(store) == [(0, 2, 12)]
+
+
+async def test_code_of_an_older_version_leaves_a_newer_one_alone(log: Log, open_store: OpenStore) -> None:
+    store = open_store()
+    await append_orders(log, 5)
+    old = Runner(log, open_store(), [turnover()], tell=(notices := list[Notice]()).append)
+    while old.step():
+        pass
+    keep_up(log, store, turnover(2))
+    await append_orders(log, 7, first=5)
+    while old.step():
+        pass
+    assert read(store) == [(0, 1, 5)]
+    assert old.kept[0].standing == "outdated"
+    assert "built by version 2, and this code has version 1" in notices[-1].message
+    rebuild(log, store, turnover())  # whoever means it
+    assert read(store) == [(0, 2, 12)]
+
+
+async def test_a_build_whose_process_died_is_gone_on_with(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, *range(10))
+    died = Runner(log, store, [turnover()])
+    while died.kept[0].standing != "building":
+        died.step()
+    died.step()
+    died.close()
+    with pytest.raises(ProjectionNotBuilt):
+        store.snapshot("turnover")
+    applied: list[Event] = []
+    keep_up(log, store, turnover(then=lambda event, db: applied.append(event)))
+    assert read(store) == [(0, 10, 45)]
+    assert applied == []
+    assert generations(store) == [1]
+
+
+async def test_who_does_not_build_waits_for_who_does(log: Log, open_store: OpenStore) -> None:
+    await append_orders(log, 5)
+    store = open_store()
+    with store.building("turnover"):
+        waiting = keep_up(log, open_store(), turnover())
+        assert waiting.kept[0].standing == "waiting"
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 1, 5)]
+
+
+# --- events that cannot be applied ------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def refusing(cents: str, version: int = 1) -> Projection:
+    def refuse(event: Event, db: Any) -> None:
+        if getattr(event.data, "input", b"") == cents.encode():
+            raise RuntimeError(f"{cents} is no price")
+
+    return turnover(version, then=refuse)
+
+
+async def test_an_event_that_cannot_be_applied_stops_its_partition_alone(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 7, 666, 9)
+    await append_orders(log, 100, 200, partition=1, first=10)
+    notices: list[Notice] = []
+    clock = Clock()
+    runner = Runner(log, store, [refusing("666")], tell=notices.append, clock=clock)
+    for _ in range(10):
+        runner.step()
+    assert read(store) == [(0, 2, 12), (1, 2, 300)]
+    (error,) = runner.kept[0].stopped
+    assert (error.projection, error.topic, error.partition, error.offset) == ("turnover", TOPIC, 0, 2)
+    assert error.event == "00000000-0000-7000-8000-000000000003/1 (WorkflowDispatched)"
+    assert "RuntimeError: 666 is no price" in error.message
+    assert [notice.message for notice in notices if notice.level == logging.ERROR] == [error.message]  # told once
+    (info,) = store.generations("turnover")
+    stop = info.stops[Feed(TOPIC, 0)]
+    assert (stop.offset, stop.error) == (2, "RuntimeError: 666 is no price")
+
+    await append_orders(log, 1, partition=1, first=20)
+    runner.step()
+    assert read(store) == [(0, 2, 12), (1, 3, 301)]
+    runner.close()
+
+
+async def test_an_event_that_could_not_be_applied_is_tried_again_after_a_while(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 666, 9)
+    clock = Clock()
+    tried: list[float] = []
+
+    def refuse(event: Event, db: Any) -> None:
+        if event.workflow_id.endswith("2"):
+            tried.append(clock.now)
+            if len(tried) < 4:
+                raise RuntimeError("not yet")
+
+    runner = Runner(log, store, [turnover(then=refuse)], clock=clock)
+    for _ in range(400):
+        runner.step()
+        clock.now += 0.1
+    assert read(store) == [(0, 3, 680)]
+    assert [round(after - before) for before, after in pairwise(tried)] == [5, 10, 20]
+    assert store.generations("turnover")[0].stops == {}
+    runner.close()
+
+
+async def test_a_deploy_goes_on_where_the_code_before_it_stopped(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5, 666, 9)
+    keep_up(log, store, refusing("666"))
+    assert read(store) == [(0, 1, 5)]
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 3, 680)]
+    assert store.generations("turnover")[0].stops == {}
+    assert verify(log, store, turnover()).difference is None
+
+
+async def test_a_new_version_that_cannot_apply_what_the_old_one_did_is_not_swapped_in(
+    log: Log, store: Store[Any]
+) -> None:
+    await append_orders(log, 5, 666, 9)
+    keep_up(log, store, turnover())
+    runner = keep_up(log, store, refusing("666", version=2))
+    assert read(store) == [(0, 3, 680)]
+    assert runner.kept[0].standing == "failing"
+    assert isinstance(runner.kept[0].error, ProjectionStopped)
+    assert [(info.meta.version, info.current) for info in store.generations("turnover")] == [(1, True), (2, False)]
+    with pytest.raises(ProjectionStopped):
+        rebuild(log, store, refusing("666"))
+    assert read(store) == [(0, 3, 680)]
+    keep_up(log, store, turnover(2))
+    assert read(store) == [(0, 3, 680)]
+    assert [info.meta.version for info in store.generations("turnover")] == [2]
+
+
+async def test_one_projection_that_cannot_be_made_leaves_the_others_alone(log: Log, store: Store[Any]) -> None:
+    @projection("broken", setup=lambda db: db.execute("CREATE TABEL x"))
+    def broken(event: Event, db: Any) -> None: ...
+
+    await append_orders(log, 5)
+    notices: list[Notice] = []
+    runner = keep_up(log, store, broken, turnover(), notices=notices)
+    assert read(store) == [(0, 1, 5)]
+    assert runner.kept[0].standing == "failing"
+    assert "TABEL" in str(runner.kept[0].error)
+    assert notices[0].extra["projection"] == "broken"
+
+
+async def test_what_cannot_be_read_is_passed_on_as_such(log: Log, store: Store[Any]) -> None:
+    known = encoded(1, 1, completed())
+    assert known.value is not None
+    newer = known._replace(value=known.value.replace(b"completed.v1", b"completed.v9"))
+    other = NewRecord(TOPIC, 0, known.key, b"17", 1)
+    await append(log, 0, [newer, other])
+    given: list[Event] = []
+
+    @projection("given", setup=make_tables)
+    def give(event: Event, db: Any) -> None:
+        given.append(event)
+
+    keep_up(log, store, give)
+    assert [type(event.data) for event in given] == [Unreadable, Unreadable]
+    assert [event.id for event in given] == [known.key, known.key]
+
+
+async def test_a_record_that_is_nobodys_event_stops_its_partition(log: Log, store: Store[Any]) -> None:
+    await append(log, 0, [NewRecord(TOPIC, 0, "whatever", b"17", 1)])
+    runner = keep_up(log, store, turnover())
+    assert runner.kept[0].standing == "folding"
+    (info,) = store.generations("turnover")
+    assert info.stops[Feed(TOPIC, 0)].event == "whatever"
+
+
+async def test_a_tombstone_is_passed(log: Log, store: Store[Any]) -> None:
+    await append(log, 0, [NewRecord(TOPIC, 0, "whatever", None, 1), encoded(1, 1, completed())])
+    keep_up(log, store, turnover())
+    assert store.generations("turnover")[0].positions[Feed(TOPIC, 0)].offset == 1
+
+
+# --- positions that a log does not know -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE gasoline_meta SET log_id = 'another'", "it is of log another"),
+        ("UPDATE gasoline_meta SET namespace = 'another'", "it is of namespace 'another'"),
+        ('UPDATE gasoline_positions SET "offset" = 3', "which ends at 3"),
+        ("UPDATE gasoline_positions SET digest = '0123456789abcdef'", "is another one"),
+        ("UPDATE gasoline_positions SET partition = 77", "it has folded partition 77, and there are 2"),
+    ],
+)
+async def test_a_generation_of_another_past_is_built_anew(
+    statement: str, why: str, log: Log, store: Store[Any], tmp_path: Path
+) -> None:
+    await append_orders(log, 5, 7, 11)
+    keep_up(log, store, turnover())
+    db = sqlite3.connect(tmp_path / "projections" / "turnover.sqlite")
+    db.execute("UPDATE turnover SET cents = 0")
+    db.execute(statement)
+    db.commit()
+    db.close()
+    notices: list[Notice] = []
+    keep_up(log, store, turnover(), notices=notices)
+    assert read(store) == [(0, 3, 23)]
+    assert generations(store) == [2]
+    warned = [notice.message for notice in notices if notice.level == logging.WARNING]
+    assert len(warned) == 1
+    assert why in warned[0]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("damage", ["garbage", "empty", "missing", "no symlink"])
+async def test_a_damaged_generation_is_built_anew(damage: str, log: Log, store: Store[Any], tmp_path: Path) -> None:
+    await append_orders(log, 5, 7, 11)
+    keep_up(log, store, turnover())
+    directory = tmp_path / "projections"
+    file = directory / "turnover.1.sqlite"
+    if damage == "garbage":
+        file.write_bytes(b"no database" * 1_000)
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "missing":
+        file.unlink()
+    else:
+        (directory / "turnover.sqlite").unlink()
+        (directory / "turnover.sqlite").write_bytes(b"")
+    notices: list[Notice] = []
+    keep_up(log, store, turnover(), notices=notices)
+    assert read(store) == [(0, 3, 23)]
+    assert any(notice.level == logging.WARNING for notice in notices)
+
+
+async def test_a_store_that_is_not_the_logs_own_is_not_taken_over(log: Log, tmp_path: Path) -> None:
+    await append_orders(log, 5)
+
+    def shared(of: Log) -> SqliteStore:
+        return SqliteStore(f"{tmp_path}/shared", log_id=of.log_id, namespace="default", private=False)
+
+    keep_up(log, shared(log), turnover())
+    other = await open_memory_log(partitions=2)
+    await append_orders(other, 7)
+    runner = keep_up(other, shared(other), turnover())
+    assert runner.kept[0].standing == "failing"
+    assert "is not this log's" in str(runner.kept[0].error)
+    assert read(shared(log)) == [(0, 1, 5)]
+    rebuild(other, shared(other), turnover())  # whoever means it
+    assert read(shared(other)) == [(0, 1, 7)]
+    await other.close()
+
+
+def ends_at_one(topic: str, partition: int) -> int:
+    return 1
+
+
+def is_undecided(topic: str, partition: int) -> bool:
+    return True
+
+
+async def test_a_position_that_is_not_known_yet_is_waited_for(
+    log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_orders(log, 5, 7)
+    keep_up(log, store, turnover())
+    clock = Clock()
+    with monkeypatch.context() as taken_over:
+        taken_over.setattr(log, "end", ends_at_one)
+        taken_over.setattr(log, "undecided", is_undecided)
+        runner = Runner(log, store, [turnover()], clock=clock)
+        for _ in range(5):
+            assert runner.step() == 0
+    clock.now += 10
+    assert runner.step()
+    assert runner.kept[0].standing == "folding"
+    assert generations(store) == [1]
+    runner.close()
+
+
+# --- folds that keep more in memory -----------------------------------------------------------------------------------
+
+
+class InMemory:
+    """Counts in memory, and writes what it counted at the end of each chunk."""
+
+    def __init__(self, partition: int, db: Any, log: list[str]) -> None:
+        mark = parameter(db)
+        found = db.execute(f"SELECT cents FROM totals WHERE partition = {mark}", (partition,)).fetchone()  # noqa: S608
+        self.durable = self.cents = 0 if found is None else int(found[0])
+        self._partition = partition
+        self._log = log
+
+    def apply(self, records: Sequence[Record], db: Any) -> None:
+        for record in records:
+            if record.value == b'"bad"':
+                raise RuntimeError("bad")
+            self.cents += 1
+        self._log.append(f"apply {len(records)}")
+        mark = parameter(db)
+        db.execute(
+            f"INSERT INTO totals VALUES ({mark}, {mark}) ON CONFLICT (partition) DO UPDATE SET cents = excluded.cents",  # noqa: S608
+            (self._partition, self.cents),
+        )
+
+    def committed(self) -> None:
+        self.durable = self.cents
+        self._log.append("committed")
+
+    def rolled_back(self) -> None:
+        self.cents = self.durable
+        self._log.append("rolled back")
+
+
+class Totals(Projection):
+    name = "totals"
+    topics = ("events", "schedules")
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def setup(self, db: Any) -> None:
+        db.execute("CREATE TABLE totals(partition INTEGER PRIMARY KEY, cents INTEGER NOT NULL)")
+
+    def folding(self, partition: int, db: Any) -> Folding:
+        return InMemory(partition, db, self.log)
+
+
+def total(store: Store[Any]) -> int:
+    with store.snapshot("totals") as snapshot:
+        return int(snapshot.db.execute("SELECT sum(cents) FROM totals").fetchone()[0])
+
+
+def plain(*values: str, topic: str = TOPIC) -> list[NewRecord]:
+    return [NewRecord(topic, 0, f"k{at}", f'"{value}"'.encode(), 1) for at, value in enumerate(values)]
+
+
+async def test_a_fold_may_keep_its_state_in_memory_and_follow_the_transactions(log: Log, store: Store[Any]) -> None:
+    await append(log, 0, plain("a", "b", "c"))
+    await append(log, 0, plain("d", topic="default.schedules"))
+    totals = Totals()
+    keep_up(log, store, totals)
+    assert total(store) == 4
+    assert totals.log == ["apply 3", "committed", "apply 1", "committed"]
+    await append(log, 0, plain("e"))
+    keep_up(log, store, totals)
+    assert total(store) == 5
+
+
+async def test_the_record_that_a_fold_cannot_apply_is_looked_for(log: Log, store: Store[Any]) -> None:
+    await append(log, 0, plain(*"abcdefg", "bad", *"hij"))
+    totals = Totals()
+    keep_up(log, store, totals)
+    assert total(store) == 7
+    (info,) = store.generations("totals")
+    assert info.stops[Feed(TOPIC, 0)].offset == 7
+    assert totals.log.count("rolled back") >= 2
+
+
+async def test_a_fold_in_memory_is_made_anew_when_another_process_went_on(log: Log, open_store: OpenStore) -> None:
+    await append(log, 0, plain("a"))
+    first = Runner(log, open_store(), [Totals()])
+    while first.step():
+        pass
+    await append(log, 0, plain("b", "c"))
+    keep_up(log, open_store(), Totals())
+    await append(log, 0, plain("d"))
+    while first.step():
+        pass
+    assert total(open_store()) == 4
+    first.close()
+
+
+async def test_events_that_take_long_come_in_smaller_chunks(log: Log, store: Store[Any]) -> None:
+    await append(log, 0, plain(*("x" * 600)))
+    totals = Totals()
+    keep_up(log, store, totals)
+    assert totals.log[0] == "apply 500"
+    assert total(store) == 600
+
+
+async def test_a_runner_follows_until_it_is_stopped(log: Log, store: Store[Any]) -> None:
+    runner = Runner(log, store, [turnover()])
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(runner.run)
+        await append_orders(log, 5)
+        runner.wake()
+        while True:
+            try:
+                if read(store) == [(0, 1, 5)]:
+                    break
+            except ProjectionNotBuilt:
+                continue
+        runner.stop()
+        running.result(WAIT_S)
