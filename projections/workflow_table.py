@@ -45,11 +45,12 @@ _VIEWS: Final = {
     "sqlite": """
 CREATE VIEW workflows AS SELECT id, name, status, tags, {created_us} AS created, {updated_us} AS updated,
     {completed_us} AS completed, error_type, error_message, {deadline_us} AS waiting_until,
-    waiting ->> '$[0]' AS waiting_for_signals, waiting ->> '$[2]' AS waiting_for_outputs, ray_id, events, worker, partition
+    json_extract(waiting, '$[0]') AS waiting_for_signals,
+    json_extract(waiting, '$[2]') AS waiting_for_outputs, ray_id, events, worker, partition
     FROM workflow_rows;
 CREATE VIEW tags AS SELECT tag, value, workflow_id FROM tag_rows;
-CREATE VIEW signals AS SELECT r.id AS workflow_id, s.value ->> '$[0]' AS id, s.value ->> '$[1]' AS name,
-    {signal_us} AS received, s.key AS place FROM workflow_rows r, json_each(r.queued) s;
+CREATE VIEW signals AS SELECT r.id AS workflow_id, json_extract(s.value, '$[0]') AS id,
+    json_extract(s.value, '$[1]') AS name, {signal_us} AS received, s.key AS place FROM workflow_rows r, json_each(r.queued) s;
 CREATE VIEW wake_queue AS SELECT id AS workflow_id, name, {deadline_us} AS due, partition FROM workflow_rows
     WHERE deadline_us IS NOT NULL AND status = 'sleeping';
 CREATE VIEW counts AS SELECT name, status, sum(count) AS count FROM count_rows GROUP BY name, status;
@@ -89,7 +90,9 @@ def make_tables(db: Any) -> None:
     times = {
         column: _TIMES[kind].format(column) for column in ("created_us", "updated_us", "completed_us", "deadline_us")
     }
-    times["signal_us"] = _TIMES[kind].format("(s.value ->> '$[2]')" if kind == "sqlite" else "(s.value ->> 2)::bigint")
+    times["signal_us"] = _TIMES[kind].format(
+        "json_extract(s.value, '$[2]')" if kind == "sqlite" else "(s.value ->> 2)::bigint"
+    )
     for statement in (_TABLES + _VIEWS[kind].format(**times)).split(";"):
         if statement.strip():
             db.execute(statement)
@@ -100,6 +103,7 @@ class WorkflowTable:
 
     def __init__(self, db: Any) -> None:
         self._db = db
+        self._texts_without_nul = _kind(db) == "postgres"
         mark = _PLACE[_kind(db)]
         changing = [column for column in COLUMNS if column not in ("id", "partition", "ray_id", "created_us")]
         values = ", ".join([mark] * len(COLUMNS))
@@ -115,18 +119,24 @@ class WorkflowTable:
         """Put these rows in the place of those that are there, and these counts in that of the partition's."""
         mark, cursor = self._mark, self._db.cursor()
         if rows:
-            cursor.executemany(self._upsert, [values_of(row, partition) for row in rows])
+            cursor.executemany(self._upsert, self._held([values_of(row, partition) for row in rows]))
             # Of one with few events there is nothing to be taken away: it is new, or its tags never changed.
             tagged = [(tag, value, row.summary.id) for row in rows for tag, value in row.summary.tags.items()]
             cursor.executemany(f"DELETE FROM tag_rows WHERE workflow_id = {mark}", [(row.summary.id,) for row in rows])
             if tagged:
-                cursor.executemany(f"INSERT INTO tag_rows VALUES ({mark}, {mark}, {mark})", tagged)
+                cursor.executemany(f"INSERT INTO tag_rows VALUES ({mark}, {mark}, {mark})", self._held(tagged))
         cursor.execute(f"DELETE FROM count_rows WHERE partition = {mark}", (partition,))
         if counts:
             cursor.executemany(
                 f"INSERT INTO count_rows VALUES ({mark}, {mark}, {mark}, {mark})",
                 [(partition, name, status, count) for (name, status), count in counts.items()],
             )
+
+    def _held(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return rows as the database can hold them: PostgreSQL's texts have no NUL, as plain text or in JSON."""
+        if not self._texts_without_nul:
+            return rows
+        return [tuple(_without_nul(value) if isinstance(value, str) else value for value in row) for row in rows]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -180,6 +190,10 @@ class WorkflowTable:
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {PAGE_ROWS}"
         page: list[Sequence[Any]] = self._db.execute(query, given).fetchall()
         return page
+
+
+def _without_nul(text: str) -> str:
+    return text.replace("\0", "\ufffd").replace("\\u0000", "\\ufffd")
 
 
 def _is_text(text: str) -> bool:

@@ -8,12 +8,12 @@ from typing import Any, Final
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
-from projections.definition import Projection
+from projections.definition import ENGINES, Projection
 from projections.views import PartitionViews
 from projections.workflow_rows import WorkflowRow
 from projections.workflow_table import WorkflowTable, make_tables
 
-NAME: Final = "workflows"
+NAME: Final = ENGINES
 VERSION: Final = 1
 """Of the rows and of the fold that makes them: whoever changes what stands in a row, or when, counts it up."""
 

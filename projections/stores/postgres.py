@@ -296,10 +296,9 @@ class PostgresStore(Store[Connection]):
         if number is not None:
             schema = self._schema(name, number)
             db.execute(statement("SET LOCAL search_path = {}", schema))
-            for table in read_tables(db):
-                db.execute(
-                    statement("CREATE VIEW {}.{} AS SELECT * FROM {}.{}", stable, table.name, schema, table.name)
-                )
+            own = db.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (schema,)).fetchall()
+            for name in [*(table.name for table in read_tables(db)), *(view for (view,) in own)]:
+                db.execute(statement("CREATE VIEW {}.{} AS SELECT * FROM {}.{}", stable, name, schema, name))
 
     def discard(self, name: str) -> None:
         """Make no generation the current one (see the port)."""
