@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Final, cast
 
 from gasoline_es.core.filters import Filters
@@ -15,8 +16,8 @@ from gasoline_es.core.state import Status, Summary
 from projections.views import Counts
 from projections.workflow_rows import COLUMNS, WorkflowRow, row_of, summary_of, values_of
 
-PAGE_ROWS: Final = 500
-"""So many workflows are read at a time of those that match."""
+PAGES: Final = (25, 100, 500)
+"""So many workflows are read of those that match: first, then, and from then on. Many only want the first ones."""
 
 _GOING_ON: Final = "(completed_us IS NULL OR findable = 1 OR queued IS NOT NULL OR running_since_us IS NOT NULL)"
 """What the views have in memory, see ``PartitionViews``: all that may still do something."""
@@ -163,15 +164,15 @@ class WorkflowTable:
         after = (wanted.since_us if wanted.since_us is not None else -1, "")
         if wanted.after is not None:
             after = max(after, wanted.after)
-        while True:
-            page = self._page(partition, wanted, after)
+        for rows in chain(PAGES, repeat(PAGES[-1])):
+            page = self._page(partition, wanted, after, rows)
             summaries = [summary_of(values) for values in page]
             yield from (one for one in summaries if wanted.match(one))
-            if len(page) < PAGE_ROWS:
+            if len(page) < rows:
                 return
             after = (summaries[-1].created_us, summaries[-1].id)
 
-    def _page(self, partition: int, wanted: Filters, after: tuple[int, str]) -> list[Sequence[Any]]:
+    def _page(self, partition: int, wanted: Filters, after: tuple[int, str], rows: int) -> list[Sequence[Any]]:
         mark = self._mark
         conditions = [f"partition = {mark}", f"(created_us, id) > ({mark}, {mark})"]
         given: list[Any] = [partition, *after]
@@ -187,7 +188,7 @@ class WorkflowTable:
         for tag, value in wanted.tags.items():
             conditions.append(f"id IN (SELECT workflow_id FROM tag_rows WHERE tag = {mark} AND value = {mark})")
             given += (tag, value)
-        query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {PAGE_ROWS}"
+        query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {rows}"
         page: list[Sequence[Any]] = self._db.execute(query, given).fetchall()
         return page
 
