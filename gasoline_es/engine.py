@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,15 @@ from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
+from gasoline_es.projecting import AnyProjection, ProjectingWorker
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from gasoline_es.sync import SyncGasoline
+from projections.definition import check_projection
 from projections.memory_keeper import MemoryKeeper
+from projections.reading import ProjectionView
+from projections.stores.opening import open_store
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import TracerProvider, Tracing
@@ -85,6 +89,9 @@ class Gasoline(Client):
         )
         return SyncGasoline(LoopThread(url, opening))
 
+    _worker: ProjectingWorker | None = None
+    """Of this process, whether or not it runs."""
+
     @property
     def log(self) -> Log:
         """The log underneath, for tools that look at records."""
@@ -100,6 +107,8 @@ class Gasoline(Client):
         version: int = 0,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        projections: Sequence[AnyProjection] = (),
+        store: str | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
@@ -108,20 +117,27 @@ class Gasoline(Client):
         is given up to another worker. ``version``: of the code, a build time for instance; workers of the newest version share
         the partitions, older ones take no new work (semantics.md §8). ``metrics_port``: serve Prometheus metrics there while it
         runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
-        reaches the address may read them.
+        reaches the address may read them. ``projections``: fold these too, in a thread, in the partitions that this worker
+        owns. ``store``: where their tables are, ``sqlite:DIRECTORY`` or ``postgresql://…``; with the log unless given.
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
             ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
         """
-        return Worker(
+        if projections:
+            open_store(self._node.log, store).close()  # whether the URL is of a store shows now
+        worker = ProjectingWorker(
             self._node,
             workflows,
+            projections,
+            store,
             max_concurrency=max_concurrency,
             evict_after_s=evict_after,
             stop_limit_s=stop_limit,
             version=version,
             exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
         )
+        self._worker = worker
+        return worker
 
     async def run_worker(
         self,
@@ -133,6 +149,8 @@ class Gasoline(Client):
         version: int = 0,
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
+        projections: Sequence[AnyProjection] = (),
+        store: str | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -146,8 +164,26 @@ class Gasoline(Client):
             version=version,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
+            projections=projections,
+            store=store,
         )
         await worker.run()
+
+    def projection(self, projection: AnyProjection, *, store: str | None = None) -> ProjectionView:
+        """Return the tables of a projection, to read. ``store``: where they are, as of ``worker``.
+
+            await view.wait_for(handle)
+            with view.read() as db:
+                ...
+
+        Raises: DefinitionError: it is no projection. ProjectionError: the URL is of no store. ExtraMissing.
+        """
+        opened = open_store(self._node.log, store)
+        return ProjectionView(self._node.log, opened, check_projection(projection), self._wake_projections)
+
+    def _wake_projections(self, name: str) -> None:
+        if self._worker is not None:
+            self._worker.wake_projections()
 
 
 def node_on(
@@ -159,12 +195,12 @@ def node_on(
 
 def _keeper(log: Log) -> ViewKeeper[Any]:
     """Return what keeps the views of a log: a store that lies with it, if it is one on disk."""
-    if not log.writable or not log.url.startswith("file:"):
+    if not log.url.startswith("file:"):
         return MemoryKeeper()
-    from projections.keeping import keep_in  # SQLite is loaded where there is something to keep
-    from projections.stores.opening import open_store
+    from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
 
-    return keep_in(open_store(log), log)
+    store = open_store(log)
+    return keep_in(store, log) if log.writable else read_from(store, log) or MemoryKeeper()
 
 
 def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:

@@ -14,7 +14,7 @@ import builtins
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast, overload
@@ -282,6 +282,32 @@ class SyncSubscription(_Blocking, Generic[M]):
         return None
 
 
+class SyncProjectionView(_Blocking):
+    """The tables of a projection, to read: see ``projections.ProjectionView``. Made by ``gasoline.projection(…)``."""
+
+    __slots__ = ()
+
+    def snapshot(self) -> Any:
+        """Open the tables as of now: ``.db`` to read, ``.positions`` and ``.meta`` to know what is in them. Close it.
+
+        Raises: ProjectionNotBuilt: nobody has built it yet, or it is being built and there is nothing older.
+        """
+        return self._asynchronous.snapshot()
+
+    def read(self) -> AbstractContextManager[Any]:
+        """Give a connection that shows the tables as of one moment, for as long as the block lasts."""
+        read: AbstractContextManager[Any] = self._asynchronous.read()
+        return read
+
+    def wait_for(self, *workflows: SyncWorkflowHandle[Any] | str, timeout: float | timedelta | None = None) -> None:
+        """Return once the tables hold what is durable now of these workflows (handles, or ids); of all, if none is given.
+
+        Raises: TimeoutError: not within ``timeout`` seconds; it says how far they are.
+        """
+        wait = functools.partial(self._asynchronous.wait_for, *workflows, timeout=timeout)
+        self._loop.call("projection.wait_for", wait)
+
+
 class SyncGasoline(_Blocking):
     """A log opened for one namespace, for code that is not async: the verbs of :class:`Gasoline`, blocking.
 
@@ -357,12 +383,24 @@ class SyncGasoline(_Blocking):
         timeout_s = None if timeout is None else duration_us(timeout, "timeout") / 1e6
         return SyncSubscription(self._loop, self._loop.call("gasoline.subscribe", made), timeout_s)
 
+    def projection(self, projection: Any, *, store: str | None = None) -> SyncProjectionView:
+        """Return the tables of a projection, to read. ``store``: where they are, as of a worker.
+
+        Raises: DefinitionError: it is no projection. ProjectionError: the URL is of no store. ExtraMissing.
+        """
+
+        async def made() -> Any:
+            return self._asynchronous.projection(projection, store=store)
+
+        return SyncProjectionView(self._loop, self._loop.call("gasoline.projection", made))
+
     dispatch = _blocking(Client.dispatch)
     signal = _blocking(Client.signal)
     signal_many = _blocking(Client.signal_many)
     discard_signal = _blocking(Client.discard_signal)
     find = _blocking(Client.find)
     get = _blocking(Client.get)
+    counts = _blocking(Client.counts)
     history = _blocking(Client.history)
     wake = _blocking(Client.wake)
     cancel = _blocking(Client.cancel)
@@ -378,4 +416,4 @@ class SyncGasoline(_Blocking):
     list = _iterating(Client.list, at_once=LISTED_AT_ONCE)  # last: it hides the builtin from here on
 
 
-__all__ = ["SyncGasoline", "SyncScheduleHandle", "SyncSubscription", "SyncWorkflowHandle"]
+__all__ = ["SyncGasoline", "SyncProjectionView", "SyncScheduleHandle", "SyncSubscription", "SyncWorkflowHandle"]

@@ -25,6 +25,15 @@ class Progress:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a rebuild came to: of so many records."""
+
+    projection: str
+    generation: int
+    records: int
+
+
 OnProgress = Callable[[Progress], None]
 
 
@@ -65,10 +74,8 @@ class Build:
         self.fold.catch_up(positions)
 
 
-def rebuild(
-    log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None
-) -> Mapping[Feed, Position]:
-    """Build a new generation from the start, beside the current one, and swap it in; return where it stood then.
+def rebuild(log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None) -> Built:
+    """Build a new generation from the start, beside the current one, and swap it in.
 
     Waits for whoever builds one now. What others fold into the old one meanwhile is in the new one too, once.
 
@@ -86,7 +93,8 @@ def rebuild(
             build.swap()
             if on_progress is not None:
                 on_progress(build.progress)
-            return generation.positions()
+            folded = sum(position.next_offset for position in generation.positions().values())
+            return Built(projection.name, generation.meta.generation, folded)
         finally:
             fold.close()
 

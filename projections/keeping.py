@@ -16,7 +16,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import ProjectionError, Superseded
+from gasoline_es.errors import LogError, ProjectionError, Superseded
 from gasoline_es.log.port import Log
 from projections.known import unknown
 from projections.stores.port import START, AnyGeneration, AnyStore, Feed, Position, digest
@@ -44,6 +44,18 @@ def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
         with store.building(NAME):
             generation = _current(store, log) or _build(store, log)
     return StoreKeeper(log, store, generation, store.again(generation))
+
+
+def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
+    """Read the views that others keep of a log that is open for reading; None: there are none to rely on."""
+    with suppress(ProjectionError, LogError):  # a log that is damaged is read without
+        generation = store.current(NAME, readonly=True)
+        if generation is None:
+            return None
+        if generation.meta.version == VERSION and _unknown(log, generation) is None:
+            return StoreKeeper(log, store, generation, None)
+        generation.close()
+    return None
 
 
 def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
@@ -96,9 +108,8 @@ class StoreKeeper:
     The rows of what is over are read by whoever asks, on the thread of the event loop: one takes some microseconds.
     """
 
-    keeps = True
-
-    def __init__(self, log: Log, store: AnyStore, reading: AnyGeneration, writing: AnyGeneration) -> None:
+    def __init__(self, log: Log, store: AnyStore, reading: AnyGeneration, writing: AnyGeneration | None) -> None:
+        self.keeps = writing is not None
         self._events = Topics(log.namespace).events
         self._log = log
         self._store = store
@@ -134,9 +145,13 @@ class StoreKeeper:
         """Yield the workflows of a partition that match, as they are in the store now, in order of creation."""
         return self._table.matching(index, wanted)
 
+    def fresh(self) -> PartitionViews:
+        """Return views with nothing folded, which are not kept."""
+        return PartitionViews()
+
     def stands(self, index: int) -> int:
         """Return the offset up to which a partition's views are stored."""
-        current = self._store.current(NAME)
+        current = self._store.current(NAME, readonly=not self.keeps)
         if current is not None:
             if current.meta.generation > self._reading.meta.generation and current.meta.version == VERSION:
                 self._go_on_with(current)  # somebody has built the views anew
@@ -152,7 +167,7 @@ class StoreKeeper:
             changes: dict[int, Changes] = {}
             try:
                 for index, one in views.items():
-                    if one.next_offset > one.stored_to and not self._outdated:
+                    if one.next_offset > one.stored_to and self.keeps and not self._outdated:
                         changes[index] = one.changes()
                 if not changes:
                     return
@@ -197,8 +212,10 @@ class StoreKeeper:
 
     def _go_on_with(self, generation: AnyGeneration) -> None:
         self._former.append(self._reading)  # somebody may be reading page after page
-        self._writing.close()
-        self._reading, self._writing = generation, self._store.again(generation)
+        self._reading = generation
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = self._store.again(generation)
         self._table = WorkflowTable(generation.db)
 
     async def _store_all(self, changes: Mapping[int, Changes]) -> dict[int, int]:
@@ -218,6 +235,7 @@ class StoreKeeper:
     def _write(self, changes: Mapping[int, Changes], positions: Mapping[int, Position]) -> dict[int, int]:
         """Store it, and return up to where each partition is stored then."""
         stands: dict[int, int] = {}
+        assert self._writing is not None
         with self._writing.writing() as write:
             table, stored = WorkflowTable(write.db), write.positions()
             for index, one in changes.items():
@@ -228,12 +246,12 @@ class StoreKeeper:
                     write.move(feed, before, after)
                 stands[index] = max(after, before).next_offset
         if self._catching_up:
-            self._catching_up = not self._take_place()
+            self._catching_up = not self._take_place(self._writing)
         return stands
 
-    def _take_place(self) -> bool:
+    def _take_place(self, generation: AnyGeneration) -> bool:
         """Make these rows the current ones, if they have caught up with those of another version."""
-        reached = self._writing.positions()
+        reached = generation.positions()
 
         def catch_up(stood: Mapping[Feed, Position]) -> None:
             if any(reached.get(feed, START).offset < position.offset for feed, position in stood.items()):
@@ -245,10 +263,10 @@ class StoreKeeper:
             current.close()
             with suppress(_Behind):
                 catch_up(stood)  # before anybody has to wait for it
-                self._store.swap(self._writing, catch_up)
+                self._store.swap(generation, catch_up)
                 return True
             return False
-        self._store.swap(self._writing, catch_up)
+        self._store.swap(generation, catch_up)
         return True
 
     async def close(self) -> None:
@@ -256,7 +274,8 @@ class StoreKeeper:
         async with self._lock:
             self._thread.shutdown()
             for generation in (*self._former, self._reading, self._writing):
-                generation.close()
+                if generation is not None:
+                    generation.close()
             self._store.close()
 
 

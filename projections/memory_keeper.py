@@ -16,6 +16,10 @@ class MemoryKeeper:
         """Return the views of a partition, with nothing folded."""
         return PartitionViews(beside=before)
 
+    def fresh(self) -> PartitionViews:
+        """Return views with nothing folded, which are not kept."""
+        return PartitionViews()
+
     def stands(self, index: int) -> int:
         """Return the offset up to which a partition's views are stored."""
         return 0

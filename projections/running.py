@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,12 +29,16 @@ Standing = Literal["opening", "folding", "building", "waiting", "outdated", "fai
 ``failing``: the store or the log cannot be used; it is tried again."""
 
 
+Kind = Literal["built", "outdated", "discarded", "stopped", "failing"]
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that an operator wants to know, as a log record has it."""
+    """Something that an operator wants to know of a projection, and in words why."""
 
-    level: int
-    message: str
+    kind: Kind
+    projection: str
+    why: str = ""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
@@ -123,11 +126,11 @@ class KeptUp:
         self._wait(self._wait_s)
         self._wait_s = min(self._wait_s * 2, RETRY_MAX_S)
         if self.standing != "failing" or str(error) != str(self.error):
-            self._say(logging.ERROR, f"a projection cannot be kept up, and is tried again: {error}", error=str(error))
+            self._say("failing", f"{self.projection.name!r}: {error}", error=type(error).__name__)
         self.standing, self.error = "failing", error
 
-    def _say(self, level: int, message: str, **extra: object) -> None:
-        self._tell(Notice(level, message, {"projection": self.projection.name, **extra}))
+    def _say(self, kind: Kind, why: str = "", **extra: object) -> None:
+        self._tell(Notice(kind, self.projection.name, why, {"projection": self.projection.name, **extra}))
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -144,9 +147,11 @@ class KeptUp:
             if current.meta.version > self.projection.version:
                 if self.standing != "outdated":
                     self._say(
-                        logging.WARNING,
-                        f"a projection was built by version {current.meta.version}, and this code has version "
-                        f"{self.projection.version}: it leaves it alone. To go back, run `gasoline projections rebuild`",
+                        "outdated",
+                        f"{self.projection.name!r} was built by version {current.meta.version}, and this code has version "
+                        f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
+                        built=current.meta.version,
+                        version=self.projection.version,
                     )
                 self.standing = "outdated"
                 self._wait(LOOK_AGAIN_S)
@@ -174,14 +179,12 @@ class KeptUp:
             if current.meta.log_id != self._log.log_id and not self._store.private:
                 raise ProjectionError(
                     f"projection {name!r} in {self._store.url} is not this log's: {why}. If that log is gone, take the place "
-                    f"over with `gasoline projections rebuild {name}`; otherwise give one of them another store",
+                    f"over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
                     projection=name,
                     store=self._store.url,
                 )
         self._store.discard(name)
-        self._say(
-            logging.WARNING, f"a projection is built anew, for what there was cannot be relied on: {why}", reason=why
-        )
+        self._say("discarded", f"{name!r}: {why}")
         return None
 
     def _fold_into(self, generation: AnyGeneration) -> GenerationFold:
@@ -191,7 +194,7 @@ class KeptUp:
 
     def _tell_stopped(self, error: ProjectionStopped) -> None:
         self._say(
-            logging.ERROR,
+            "stopped",
             error.message,
             partition=error.partition,
             topic=error.topic,
@@ -227,7 +230,7 @@ class KeptUp:
         self._held.close()
         self.standing, self.error = "folding", None
         progress = build.progress
-        self._say(logging.INFO, f"a projection was built, of {progress.total} records", records=progress.total)
+        self._say("built", f"{self.projection.name!r}, of {progress.total} records", records=progress.total)
         return 1
 
     def close(self) -> None:
@@ -275,8 +278,16 @@ class Runner:
         finally:
             self.close()
 
-    def run_once(self, on_step: Callable[[], Any] | None = None) -> None:
-        """Fold what there is now, then return. What another process builds is left to it."""
+    def run_once(
+        self,
+        on_step: Callable[[], Any] | None = None,
+        *,
+        at_end: Callable[[Sequence[KeptUp]], Any] | None = None,
+    ) -> None:
+        """Fold what there is now, then return. What another process builds is left to it.
+
+        ``at_end``: told how each projection does, before they are let go of.
+        """
         try:
             while not self._stop.is_set():
                 done = self.step()
@@ -284,8 +295,10 @@ class Runner:
                     on_step()
                 if not done:
                     if not any(kept.standing == "opening" for kept in self.kept):
-                        return
+                        break
                     self._news.wait(IDLE_S)
+            if at_end is not None:
+                at_end(self.kept)
         finally:
             self.close()
 

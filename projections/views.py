@@ -114,9 +114,9 @@ class PartitionViews:
         self._tags = TagIndex()
         self._wake = WakeQueue()
         self._queues = SignalQueues()
-        self.schedules = ScheduleView() if beside is None else beside.schedules
-        self.parked = ParkedView() if beside is None else beside.parked
-        self.stored = StoredView() if beside is None else beside.stored
+        self.schedules: ScheduleView = ScheduleView() if beside is None else beside.schedules
+        self.parked: ParkedView = ParkedView() if beside is None else beside.parked
+        self.stored: StoredView = StoredView() if beside is None else beside.stored
         """These are folded from topics of their own: see there."""
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some."""

@@ -151,6 +151,8 @@ class WorkflowTable:
         if not all(map(_is_text, (wanted.name or "", wanted.status or "", *wanted.tags, *wanted.tags.values()))):
             return  # no name and no tag is such a text
         after = (wanted.since_us if wanted.since_us is not None else -1, "")
+        if wanted.after is not None:
+            after = max(after, wanted.after)
         while True:
             page = self._page(partition, wanted, after)
             summaries = [summary_of(values) for values in page]
@@ -176,7 +178,8 @@ class WorkflowTable:
             conditions.append(f"id IN (SELECT workflow_id FROM tag_rows WHERE tag = {mark} AND value = {mark})")
             given += (tag, value)
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {PAGE_ROWS}"
-        return self._db.execute(query, given).fetchall()
+        page: list[Sequence[Any]] = self._db.execute(query, given).fetchall()
+        return page
 
 
 def _is_text(text: str) -> bool:

@@ -55,15 +55,18 @@ class Code:
         _require_importable(self.module)
 
     def load(self) -> Workflows:
-        """Import the module and return its workflows. What it prints goes to standard error. Raises: CodeRefused."""
+        """Import the module and return its workflows. Raises: CodeRefused."""
+        return self._chosen(self.imported())
+
+    def imported(self) -> types.ModuleType:
+        """Import the module. What it prints goes to standard error. Raises: CodeRefused."""
         with contextlib.redirect_stdout(sys.stderr):
             try:
-                found = _run_file(self.module) if self._is_file else _import(self.module)
+                return _run_file(self.module) if self._is_file else _import(self.module)
             except CodeRefused:
                 raise
             except Exception as error:
                 raise CodeRefused(f"{self.module} cannot be loaded: {type(error).__name__}: {error}") from error
-        return self._chosen(found)
 
     @property
     def _is_file(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, registry, replaying, schedules, signals, workers, workflows
+from gasoline_es.cli import logs, projections, registry, replaying, schedules, signals, workers, workflows
 from gasoline_es.cli.dev.command import dev
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
@@ -86,6 +86,7 @@ app = typer.Typer(
 app.add_typer(workflows.commands, name="workflow")
 app.add_typer(signals.commands, name="signal")
 app.add_typer(schedules.commands, name="schedule")
+app.add_typer(projections.commands, name="projections")
 app.add_typer(workers.commands, name="worker")
 app.add_typer(logs.commands, name="log")
 app.command("dev", short_help="Run the workflows of a module while you write them: reload when saved.")(dev)
@@ -145,6 +146,7 @@ def options(
       gasoline workflow revive --error "the bank is closed"
       gasoline signal list --older-than 1d
       gasoline schedule list
+      gasoline projections status
       gasoline registry
       gasoline log verify
       gasoline replay-check shop.orders

@@ -71,6 +71,25 @@ def run(
     tracing: Annotated[
         bool, typer.Option("--tracing", help="Make OpenTelemetry spans, with the tracer provider that the module sets.")
     ] = False,
+    projections: Annotated[
+        str | None,
+        typer.Option(
+            "--projections",
+            metavar="MODULE",
+            help="Keep the projections of a module up too, as shop.views or shop.views:turnover.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            envvar="GASOLINE_PROJECTIONS_STORE",
+            help="Where their tables are: sqlite:DIRECTORY or postgresql://…; with the log unless given.",
+            show_default=False,
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -103,6 +122,7 @@ def run(
     Examples:
       gasoline --log file:./data worker shop.orders
       gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
+      gasoline --log file:./data worker shop.orders --projections shop.views
       gasoline --log file:./data worker shop.orders --metrics-port 9464
 
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
@@ -128,7 +148,18 @@ def run(
         tracing=tracing,
         metrics_port=metrics_port,
         metrics_host=metrics_host or "127.0.0.1",
+        projections=_projections(projections),
+        store=store,
     )
+
+
+def _projections(module: str | None) -> list[Any]:
+    """Load the projections of a module. Raises: Misuse."""
+    if module is None:
+        return []
+    from gasoline_es.cli.projected import chosen
+
+    return [*chosen(module, None)]
 
 
 @commands.command("list", short_help="Show the workers of a log, and what they own.")

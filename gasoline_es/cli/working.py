@@ -17,6 +17,7 @@ from gasoline_es.cli.settings import Settings
 from gasoline_es.core.durations import format_time
 from gasoline_es.definitions import Workflow
 from gasoline_es.log_records import WorkflowLogFilter
+from gasoline_es.projecting import AnyProjection
 from gasoline_es.runtime.sharing import Peer
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ def work(
     metrics_port: int | None,
     metrics_host: str,
     tracing: bool = False,
+    projections: Sequence[AnyProjection] = (),
+    store: str | None = None,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
     log_to_stderr()
@@ -48,6 +51,8 @@ def work(
                 stop_limit=stop_limit,
                 metrics_port=metrics_port,
                 metrics_host=metrics_host,
+                projections=projections,
+                store=store,
             )
 
     asyncio.run(run())

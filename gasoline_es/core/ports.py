@@ -105,8 +105,8 @@ class StoredView(Foldable, Protocol):
     unreadable: str | None
     """Why what is here cannot be relied on."""
 
-    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored], /) -> None:
-        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
+    def apply(self, offset: int, place: int, stored: Stored, /) -> None:
+        """Fold what the record at ``offset`` holds, which lies at ``place``."""
 
     def end(self, sequence: str, /) -> int: ...
 
@@ -138,8 +138,11 @@ class StoredView(Foldable, Protocol):
         """Return at most ``limit`` numbers above ``after`` of decisions that match, ascending."""
         ...
 
-    def located(self, sequence: str, seqs: Sequence[int], /) -> tuple[list[int], list[int]]:
-        """Return the offsets and the places of the events of these numbers, all of which must be there."""
+    def located(self, sequence: str, seqs: Sequence[int], /) -> tuple[list[int], list[int], list[list[int]]]:
+        """Return where the events of these ascending numbers are, all of which must be there.
+
+        By record: their offsets, their places, and which of the numbers each of them holds.
+        """
         ...
 
 
@@ -245,6 +248,10 @@ class ViewKeeper(Protocol[V]):
 
         ``before``: views of it that are to be given up, but for what stands beside workflows, which goes on in the new ones.
         """
+        ...
+
+    def fresh(self) -> V:
+        """Return views with nothing folded, which are not kept."""
         ...
 
     def stands(self, index: int, /) -> int:

@@ -14,19 +14,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
-from gasoline_es.core.commands import Request, Yield, encode_request
+from gasoline_es.core.codec import read_fact
+from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
-from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership, Record
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.ends import decided_end
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
@@ -49,10 +51,6 @@ ROLL_BACK_WAIT_S = 0.5
 
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
-
-TAKING_LIMIT_S = 20.0
-"""A process that takes a partition over and freezes in the middle of it is taken for dead before this time is over."""
-LOOK_AT_TAKER_S = 0.005
 
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
@@ -319,22 +317,7 @@ class Node:
             views.saved_elsewhere(self._keeper.stands(index))
 
     async def _decided_end(self, index: int, topic: str) -> int:
-        """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
-
-        Without that, what was acknowledged long ago could seem not to be there.
-        """
-        until = self.clock.monotonic() + TAKING_LIMIT_S
-        end = self.log.end(topic, index)
-        while self.log.undecided(topic, index) and self.log.damage is None:
-            if self.clock.monotonic() > until:
-                raise NoOwner(
-                    f"partition {index} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
-                    f"then it is not known what counts there. Try again",
-                    command_id="",
-                )
-            await asyncio.sleep(LOOK_AT_TAKER_S)
-            end = self.log.end(topic, index)
-        return end
+        return await decided_end(self.log, self.clock, topic, index)
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
@@ -347,6 +330,10 @@ class Node:
     async def stored(self, index: int) -> StoredView:
         """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
         return (await self._views_and_beside(index)).stored
+
+    def stored_now(self, index: int) -> StoredView | None:
+        """The same without looking at the log, where this process owns the partition; None: it does not."""
+        return self._views[index].stored if index in self.partitions and self.failure is None else None
 
     async def _views_and_beside(self, index: int) -> Views:
         views = await self.views(index)
@@ -396,6 +383,40 @@ class Node:
             return await self.views(index), None
         except LogCorrupt as damage:
             return self._view(index), damage
+
+    async def counted(self, index: int) -> Views:
+        """Return a partition's views as of now, whose counts are exact."""
+        views = await self.views(index)
+        if views.drifted and index not in self.partitions:
+            self._load(index, views)
+            views = await self.views(index)
+        return views
+
+    async def views_as_of(self, index: int, moment_us: int) -> Views:
+        """Return views of a partition as they were at a time: of what came before the first event that is younger.
+
+        They are folded from the start of the log, and nobody else's. Raises: as :meth:`views`.
+        """
+        end = await self._decided_end(index, self.topics.events)
+        views: Views = self._keeper.fresh()
+        younger = False
+
+        def up_to(records: Iterator[Record]) -> Iterator[Record]:
+            nonlocal younger
+            for record in records:
+                if record.value is not None and read_fact(record.key, record.value)[2] > moment_us:
+                    younger = True
+                    return
+                yield record
+
+        records = self.log.read(self.topics.events, index, 0, end)
+        while not younger:
+            before = views.next_offset
+            views.fold(up_to(islice(records, FOLD_CHUNK)))
+            if views.next_offset == before:
+                break
+            await asyncio.sleep(0)
+        return views
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
@@ -466,6 +487,23 @@ class Node:
         self._on_tagged = callback
         for views in self._views.values():
             views.on_tagged = callback
+
+    def decide_now(self, partition: Partition, command: Asked) -> tuple[Reply, LogError | None] | None:
+        """Decide a command, and append that before anything else happens; return what came of both. In the event loop's place.
+
+        None: it cannot be now, nothing was done.
+        """
+        if partition.lost or self.failure is not None or not self._appender.resting or not self.log.ready:
+            return None
+        fate: list[LogError | None] = []
+
+        def decide() -> Reply:
+            reply = partition.decide(command)
+            partition.when_durable(fate.append)
+            return reply
+
+        reply = self._appender.append_now(decide)
+        return reply, fate[0]
 
     async def decide_all_sent(self) -> None:
         """Decide what others have sent here so far, and wait until that is durable, or has failed."""

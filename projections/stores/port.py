@@ -263,8 +263,10 @@ class Store(ABC, Generic[Db]):
     private: bool
 
     @abstractmethod
-    def current(self, name: str) -> Generation[Db] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[Db] | None:
         """Open the current generation; None if there is none. Whether the log knows its positions is the caller's to ask.
+
+        ``readonly``: to read it for long; as of one moment in :meth:`Generation.reading`, and else as of each statement.
 
         Raises: ProjectionError: it cannot be read (damaged, or not ours): :meth:`discard` it.
         """

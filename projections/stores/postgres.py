@@ -131,7 +131,7 @@ class PostgresStore(Store[Connection]):
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def current(self, name: str) -> Generation[Connection] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[Connection] | None:
         """Open the current generation (see the port)."""
         self._stable(name)
         with translated(self.url, name):

@@ -181,9 +181,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         name, number = meta.projection, meta.generation
         return SqliteGeneration(db, meta, self.url, lambda: self._linked(name) == number, self._reach)
 
-    def current(self, name: str) -> Generation[sqlite3.Connection] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[sqlite3.Connection] | None:
         """Open the current generation (see the port)."""
-        opened = self._open_linked(name)
+        opened = self._open_linked(name, mode="ro" if readonly else "rw")
         if opened is None:
             return None
         db, meta = opened

@@ -80,9 +80,18 @@ class StoreConnection(sqlite3.Connection):
 def connect(path: str, *, mode: str) -> StoreConnection:
     """Open a file that is there: ``mode`` is ``rw`` or ``ro``. Raises: sqlite3.Error."""
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return _guarded(f"file:{quoted}?mode={mode}", uri=True)
+
+
+def connect_memory() -> StoreConnection:
+    """Open a new database in memory, which is gone when it is closed."""
+    return _guarded(":memory:", uri=False)
+
+
+def _guarded(database: str, *, uri: bool) -> StoreConnection:
     db: StoreConnection = sqlite3.connect(
-        f"file:{quoted}?mode={mode}",
-        uri=True,
+        database,
+        uri=uri,
         timeout=_BUSY_TIMEOUT_S,
         isolation_level=None,  # Python begins nothing by itself
         check_same_thread=False,  # one thread at a time is what the port asks for

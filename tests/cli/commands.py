@@ -11,7 +11,7 @@ import typer
 from gasoline_es.cli.app import app
 from tests.cli.histories import Story
 
-NEVER_RUN = frozenset({("worker", "run"), ("dev",)})
+NEVER_RUN = frozenset({("worker", "run"), ("projections", "run"), ("dev",)})
 """What does not come back by itself. It is only ever given what it refuses."""
 
 

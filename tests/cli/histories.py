@@ -7,6 +7,7 @@ memory, the second lets it leave at once, so that where it was suspended is no m
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 from gasoline_es import (
     ActivityContext,
     Backoff,
+    Event,
     Gasoline,
     NotRetryable,
     Signal,
@@ -26,6 +28,7 @@ from gasoline_es import (
 from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log import open_log
 from gasoline_es.log.port import NewRecord, Section
+from projections.definition import projection
 
 PARTITIONS = 4
 AT_ONCE = Backoff(base=0.0001, doublings=0)
@@ -122,6 +125,16 @@ async def waiting(ctx: WorkflowContext, order: Order) -> str:
 @workflow
 async def doubtful(ctx: WorkflowContext, text: str) -> str:
     return await ctx.activity(doubt, text)
+
+
+def _make_table(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE seen(workflow TEXT, seq INTEGER, name TEXT, kind TEXT, PRIMARY KEY (workflow, seq))")
+
+
+@projection("seen", setup=_make_table)
+def seen(event: Event, db: sqlite3.Connection) -> None:
+    row = (event.workflow_id, event.seq, event.workflow, type(event.data).__name__)
+    db.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)
 
 
 @dataclass(frozen=True)

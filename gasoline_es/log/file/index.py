@@ -14,12 +14,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
 from gasoline_es.log.file.lines import BatchHeader, Begin, begin_members, decode_begin, with_head
 
+_K = TypeVar("_K")
 SPACING_BYTES: Final = 64 * 1024
 """A batch that begins so far behind the last one noted, or farther, is noted."""
 _SIZE_MAX: Final = 256 * 1024 * 1024
@@ -73,18 +74,20 @@ class SegmentIndex:
         for section in header.sections:
             notes: EpochNotes | None = None
             if section.epoch is not None:
-                notes = self.epochs.setdefault((section.partition, section.epoch), EpochNotes())
+                epoch = (section.partition, section.epoch)
+                notes = self.epochs.get(epoch)
+                if notes is None:
+                    notes = self.epochs[epoch] = EpochNotes()
                 if section.begin is not None:
                     notes.begin, notes.begin_batch = section.begin, header.number
                 notes.released = notes.released or section.release
             for topic, partition, offset, count in section.groups:
                 self.records += count
-                self.tails.setdefault((topic, partition), Places()).add(header.number, header.position)
+                _places_of(self.tails, (topic, partition)).add(header.number, header.position)
                 if offset is not None and section.epoch is not None:
                     assert notes is not None
                     notes.ends[topic] = offset + count
-                    key = (topic, partition, section.epoch)
-                    self.runs.setdefault(key, Places()).add(offset, header.position)
+                    _places_of(self.runs, (topic, partition, section.epoch)).add(offset, header.position)
         self.position, self.batch, self.digest = header.end, header.number, header.digest
         self.batches += 1
 
@@ -101,6 +104,13 @@ class SegmentIndex:
         for topic, partition in self.tails:
             found[topic] = found.get(topic, 0) | 1 << partition
         return found
+
+
+def _places_of(known: dict[_K, Places], key: _K) -> Places:
+    places = known.get(key)
+    if places is None:  # not `setdefault`, which would make one for every batch
+        places = known[key] = Places()
+    return places
 
 
 def encode_index(number: int, index: SegmentIndex) -> bytes:

@@ -59,6 +59,8 @@ from gasoline_es.log.port import (
 
 _INLINE_SYNC_S: Final = 300e-6
 _INLINE_BYTES: Final = 256 * 1024
+_READY_SYNC_S: Final = 5e-3
+"""Who stands in the loop's place may hold it up for so long: the way to a thread and back would cost several times the sync."""
 _logger = EngineLog("gasoline_es.log")
 _BEAT_S: Final = 1.0
 SILENT_AFTER_S: Final = 10.0
@@ -83,6 +85,7 @@ class FileLog(Log):
         partitions: int | None,
         *,
         readonly: bool,
+        final: bool = False,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         silent_after_s: float = SILENT_AFTER_S,
         disk: Disk | None = None,
@@ -111,7 +114,9 @@ class FileLog(Log):
             vouching=self._vouching,
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)
-        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
+        self._counted: Final = Counted(
+            self._catalog, self._epochs, self._observer, self._soundness, final=final or not readonly
+        )
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
         self._newest: Final = Newest(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
@@ -232,11 +237,23 @@ class FileLog(Log):
 
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append the sections in one group (see the port)."""
-        if len(sections) > 1:
-            owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
-            if len(set(owned)) != len(owned):
-                raise ValueError("two sections of one append are for the same partition and epoch")
-        return await self._append([Draft(section.partition, section.epoch, section.records) for section in sections])
+        return await self._append(_drafts(sections))
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`append_now` may be called (see the port)."""
+        writer = self._writer
+        return writer is not None and writer.sync_s < _READY_SYNC_S and not self._mutex.locked()
+
+    def append_now(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append the sections before this returns (see the port)."""
+        writer, drafts = self._usable(), _drafts(sections)
+        outcomes, written, _ = self._encode(drafts)
+        try:
+            return _merged(outcomes, self._commit(writer, written) if written else [])
+        except BaseException as error:
+            writer.interrupted(error)
+            raise
 
     async def _append(self, drafts: Sequence[Draft]) -> list[Outcome]:
         writer = self._usable()
@@ -244,17 +261,7 @@ class FileLog(Log):
         hopped = False
         try:
             self._usable()
-            outcomes: list[Outcome | None] = []
-            written: list[Draft] = []
-            size = 0
-            for draft in drafts:
-                outcome = self._unwritten(draft)
-                outcomes.append(outcome)
-                if outcome is None:
-                    owned = self._owned.get(draft.partition) if draft.begin is None else None
-                    encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
-                    size += draft.size
-                    written.append(draft)
+            outcomes, written, size = self._encode(drafts)
             if not written:
                 settled: list[Outcome] = []
             elif writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
@@ -272,8 +279,22 @@ class FileLog(Log):
         finally:
             if not hopped:
                 self._mutex.release()
-        rest = iter(settled)
-        return [next(rest) if outcome is None else outcome for outcome in outcomes]
+        return _merged(outcomes, settled)
+
+    def _encode(self, drafts: Sequence[Draft]) -> tuple[list[Outcome | None], list[Draft], int]:
+        """Encode what is to be written; return the outcomes of what is not (None: it is), the rest, and how long that is."""
+        outcomes: list[Outcome | None] = []
+        written: list[Draft] = []
+        size = 0
+        for draft in drafts:
+            outcome = self._unwritten(draft)
+            outcomes.append(outcome)
+            if outcome is None:
+                owned = self._owned.get(draft.partition) if draft.begin is None else None
+                encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
+                size += draft.size
+                written.append(draft)
+        return outcomes, written, size
 
     def _in_thread(self, writer: SegmentWriter, written: list[Draft]) -> asyncio.Future[list[Outcome]]:
         if self._thread is None:
@@ -597,6 +618,7 @@ async def open_file_log(
     namespace: str = "default",
     partitions: int | None = None,
     readonly: bool = False,
+    final: bool = False,
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
     silent_after_s: float = SILENT_AFTER_S,
     disk: Disk | None = None,
@@ -606,6 +628,9 @@ async def open_file_log(
 
     For writing, every published byte is verified, but for what an earlier opening verified or its writer vouches for.
 
+    ``final``: of a log opened for reading, too, show nothing that may turn out not to count, because somebody is just taking
+    its partition over: :meth:`Log.undecided` tells meanwhile. (What is opened for writing never shows it.)
+
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
     try:
@@ -614,6 +639,7 @@ async def open_file_log(
             namespace,
             partitions,
             readonly=readonly,
+            final=final,
             segment_bytes_max=segment_bytes_max,
             silent_after_s=silent_after_s,
             disk=disk,
@@ -626,3 +652,17 @@ async def open_file_log(
 def _absolute(directory: str) -> str:
     """Return the path that stays the same when the program changes its working directory."""
     return os.path.abspath(directory)
+
+
+def _drafts(sections: Sequence[Section]) -> list[Draft]:
+    if len(sections) > 1:
+        owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
+        if len(set(owned)) != len(owned):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+    return [Draft(section.partition, section.epoch, section.records) for section in sections]
+
+
+def _merged(outcomes: Sequence[Outcome | None], settled: Sequence[Outcome]) -> list[Outcome]:
+    """Return all outcomes: where there was none yet, what became of what was written, in order."""
+    rest = iter(settled)
+    return [next(rest) if outcome is None else outcome for outcome in outcomes]

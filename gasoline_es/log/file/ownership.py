@@ -46,12 +46,13 @@ class Ownership:
     """The views of every partition. Its owner holds a lock around every call, and refreshed the catalog just before."""
 
     def __init__(
-        self, catalog: Catalog, epochs: Epochs, observer: Observer, soundness: Soundness, *, readonly: bool
+        self, catalog: Catalog, epochs: Epochs, observer: Observer, soundness: Soundness, *, final: bool
     ) -> None:
+        """``final``: count nothing that somebody who is just about to take a partition over may not count."""
         self._catalog: Final = catalog
         self._epochs: Final = epochs
         self._observer: Final = observer
-        self._readonly: Final = readonly
+        self._final: Final = final
         self._soundness: Final = soundness
         self._views: dict[tuple[str, int], View] = {}
         self._over: set[str] = set()
@@ -101,7 +102,7 @@ class Ownership:
         begun = self._catalog.begins.top(namespace, partition)
         if begun >= top:
             return top
-        for epoch in () if self._readonly else range(top, begun, -1):
+        for epoch in range(top, begun, -1) if self._final else ():
             holder = self._epochs.holder(namespace, partition, epoch)
             if holder is not None and not self._finished(holder.incarnation):
                 return None

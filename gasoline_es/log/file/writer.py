@@ -200,6 +200,10 @@ class SegmentWriter:
             return NoSpace(f"the log in {self._directory} has no space left: {error}", path=self._directory)
         return self._fail(f"the log in {self._directory} failed: {error}; reopen the log to go on")
 
+    def interrupted(self, error: BaseException) -> None:
+        """Something broke an append off in the middle: where that was nobody knows, so nothing may be appended any more."""
+        self._fail(f"an append to the log in {self._directory} was interrupted: {error!r}; reopen the log to go on")
+
     def _fail(self, message: str) -> LogFailed:
         self.failed = LogFailed(message, path=self._directory)
         return self.failed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -24,8 +23,8 @@ from projections.folding import Folding
 from projections.running import Notice, Runner
 from projections.stores.port import Feed, Store
 from projections.stores.sqlite import SqliteStore
-from tests.projections.conftest import OpenStore
-from tests.projections.orders import (
+from tests.projection.conftest import OpenStore
+from tests.projection.orders import (
     TOPIC,
     append,
     append_orders,
@@ -184,7 +183,7 @@ async def test_code_of_an_older_version_leaves_a_newer_one_alone(log: Log, open_
         pass
     assert read(store) == [(0, 1, 5)]
     assert old.kept[0].standing == "outdated"
-    assert "built by version 2, and this code has version 1" in notices[-1].message
+    assert "built by version 2, and this code has version 1" in notices[-1].why
     rebuild(log, store, turnover())  # whoever means it
     assert read(store) == [(0, 2, 12)]
 
@@ -246,7 +245,7 @@ async def test_an_event_that_cannot_be_applied_stops_its_partition_alone(log: Lo
     assert (error.projection, error.topic, error.partition, error.offset) == ("turnover", TOPIC, 0, 2)
     assert error.event == "00000000-0000-7000-8000-000000000003/1 (WorkflowDispatched)"
     assert "RuntimeError: 666 is no price" in error.message
-    assert [notice.message for notice in notices if notice.level == logging.ERROR] == [error.message]  # told once
+    assert [notice.why for notice in notices if notice.kind == "stopped"] == [error.message]  # told once
     (info,) = store.generations("turnover")
     stop = info.stops[Feed(TOPIC, 0)]
     assert (stop.offset, stop.error) == (2, "RuntimeError: 666 is no price")
@@ -316,7 +315,7 @@ async def test_one_projection_that_cannot_be_made_leaves_the_others_alone(log: L
     assert read(store) == [(0, 1, 5)]
     assert runner.kept[0].standing == "failing"
     assert "TABEL" in str(runner.kept[0].error)
-    assert notices[0].extra["projection"] == "broken"
+    assert notices[0].projection == "broken"
 
 
 async def test_what_cannot_be_read_is_passed_on_as_such(log: Log, store: Store[Any]) -> None:
@@ -378,7 +377,7 @@ async def test_a_generation_of_another_past_is_built_anew(
     keep_up(log, store, turnover(), notices=notices)
     assert read(store) == [(0, 3, 23)]
     assert generations(store) == [2]
-    warned = [notice.message for notice in notices if notice.level == logging.WARNING]
+    warned = [notice.why for notice in notices if notice.kind == "discarded"]
     assert len(warned) == 1
     assert why in warned[0]
 
@@ -402,7 +401,7 @@ async def test_a_damaged_generation_is_built_anew(damage: str, log: Log, store: 
     notices: list[Notice] = []
     keep_up(log, store, turnover(), notices=notices)
     assert read(store) == [(0, 3, 23)]
-    assert any(notice.level == logging.WARNING for notice in notices)
+    assert any(notice.kind == "discarded" for notice in notices)
 
 
 async def test_a_store_that_is_not_the_logs_own_is_not_taken_over(log: Log, tmp_path: Path) -> None:

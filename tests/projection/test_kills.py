@@ -12,7 +12,7 @@ from gasoline_es.log.opening import open_log
 from projections.comparing import verify
 from projections.running import Runner
 from projections.stores.opening import open_store
-from tests.projections.orders import append_orders, read, turnover
+from tests.projection.orders import append_orders, read, turnover
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ import asyncio, os, signal, sys
 from gasoline_es.log.opening import open_log
 from projections.running import Runner
 from projections.stores.opening import open_store
-from tests.projections.orders import turnover
+from tests.projection.orders import turnover
 
 url, store_url, point = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 times, version = int(sys.argv[4]), int(sys.argv[5])

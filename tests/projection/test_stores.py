@@ -13,8 +13,8 @@ import pytest
 
 from gasoline_es.errors import PositionMoved, ProjectionError, ProjectionNotBuilt, Superseded
 from projections.stores.port import START, Feed, Position, Store
-from tests.projections.conftest import OpenStore
-from tests.projections.counting import (
+from tests.projection.conftest import OpenStore
+from tests.projection.counting import (
     FEED,
     OTHER,
     at,

@@ -11,14 +11,14 @@ import pytest
 from gasoline_es.errors import Superseded
 from projections.stores.port import START
 from projections.stores.sqlite import SqliteStore
-from tests.projections.counting import FEED, at, built, catching_up, change, counted, setup
+from tests.projection.counting import FEED, at, built, catching_up, change, counted, setup
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SWAPPER = """
 import os, signal, sys
 from projections.stores.sqlite import SqliteStore
-from tests.projections.counting import catching_up, setup
+from tests.projection.counting import catching_up, setup
 
 directory, point = sys.argv[1:]
 

@@ -1,0 +1,335 @@
+"""What ``gasoline projections`` does: loads them from a module, keeps them up, shows how they stand."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any
+
+from gasoline_es.checking.code import Code, CodeRefused
+from gasoline_es.cli import render
+from gasoline_es.cli.escape import escape
+from gasoline_es.cli.failures import Misuse
+from gasoline_es.cli.output import Facts, Output
+from gasoline_es.cli.progress import Advance, progress
+from gasoline_es.cli.reading import reading
+from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.working import log_to_stderr
+from gasoline_es.core.durations import format_time
+from gasoline_es.errors import DefinitionError, ExtraMissing, ProjectionError
+from gasoline_es.log.port import Log
+from gasoline_es.projecting import tell
+from projections.building import OnProgress, rebuild
+from projections.comparing import Difference, Verdict, verify
+from projections.definition import Projection, check_projections
+from projections.known import unknown
+from projections.running import KeptUp, Runner
+from projections.stores.opening import open_store
+from projections.stores.port import START, AnyStore, Feed, GenerationInfo
+
+
+def chosen(module: str, names: Sequence[str] | None) -> list[Projection]:
+    """Load the projections of a module, only those of these names if any are given. Raises: Misuse."""
+    try:
+        code = Code.parse(module)
+        found = _projections(code)
+    except CodeRefused as refused:
+        raise Misuse(str(refused)) from refused
+    by_name = {one.name: one for one in found}
+    for name in names or ():
+        if name not in by_name:
+            raise Misuse(f"there is no projection {name!r} in {code.module}: it has {', '.join(sorted(by_name))}")
+    return [by_name[name] for name in dict.fromkeys(names)] if names else found
+
+
+def _projections(code: Code) -> list[Projection]:
+    module = code.imported()
+    there = {name: value for name, value in vars(module).items() if _is_one(value, module.__name__)}
+    if not there:
+        raise CodeRefused(f"there is no projection in {code.module}: name the module where @projection stands")
+    for name in code.names:
+        if name not in there:
+            raise CodeRefused(f"there is no projection {name!r} in {code.module}: it has {', '.join(sorted(there))}")
+    picked = [there[name] for name in code.names] or list({id(value): value for value in there.values()}.values())
+    try:
+        return check_projections(picked)
+    except DefinitionError as error:
+        raise CodeRefused(error.message) from error
+
+
+def _is_one(value: object, module: str) -> bool:
+    # By its type: to ask the value for its class would run code of whatever lies in the module.
+    if issubclass(type(value), Projection):
+        return True
+    # A class that others derive from, and that lacks a name, is none by itself.
+    return isinstance(value, type) and issubclass(value, Projection) and value.__module__ == module and bool(value.name)
+
+
+@contextmanager
+def _opened(settings: Settings, url: str | None) -> Generator[tuple[Log, AnyStore]]:
+    """Open the log to read it, and the store of its projections. Raises: Misuse: the URL is of no store."""
+    with reading(settings) as opened:
+        try:
+            store = open_store(opened.log, url)
+        except ExtraMissing:
+            raise
+        except ProjectionError as error:
+            raise Misuse(error.message) from error
+        with closing(store):
+            yield opened.log, store
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A generation, how many records it is behind, and why the log does not know where it stands, if so."""
+
+    info: GenerationInfo
+    behind: int
+    problem: str | None
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether somebody has to do something."""
+        return bool(self.info.stops) or (self.info.current and self.problem is not None)
+
+
+def all_of(log: Log, url: str | None) -> list[Shown]:
+    """Return every generation of every projection in a store."""
+    try:
+        store = open_store(log, url)
+    except ExtraMissing:
+        raise
+    except ProjectionError as error:
+        raise Misuse(error.message) from error
+    with closing(store):
+        return [_shown(log, info) for name in store.names() for info in store.generations(name)]
+
+
+def _shown(log: Log, info: GenerationInfo) -> Shown:
+    problem = unknown(log, info.meta, info.positions)
+    # Which topics it folds only its code knows: those it has positions in, and the events.
+    topics = {f"{log.namespace}.events", *(feed.topic for feed in info.positions)}
+    feeds = [Feed(topic, partition) for topic in topics for partition in range(log.partition_count)]
+    behind = sum(
+        max(log.end(feed.topic, feed.partition) - info.positions.get(feed, START).next_offset, 0) for feed in feeds
+    )
+    return Shown(info, behind, problem)
+
+
+def show(found: Sequence[Shown], output: Output) -> None:
+    """Print a line for each generation, then what stands still."""
+    if output.json:
+        for one in found:
+            output.object(_members(one))
+        return
+    if not found:
+        output.console.print("there are no projections")
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("PROJECTION", "GENERATION", "VERSION", "STATE", "BEHIND", "BYTES"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        meta = one.info.meta
+        style = "bold red" if one.stands_still else "green" if one.info.current else "dim"
+        size = "" if one.info.size_bytes is None else f"{one.info.size_bytes:,}"
+        state = "current" if one.info.current else meta.state
+        cells = (escape(meta.projection), f"{meta.generation}", f"{meta.version}")
+        table.add_row(*cells, Text(state, style), f"{one.behind:,}", size)
+    output.console.print(table)
+    for one in found:
+        if one.problem is not None:
+            told = f"{one.info.meta.projection}, generation {one.info.meta.generation}: {one.problem}"
+            output.console.print(Text(escape(told), "bold red" if one.info.current else "dim"))
+        for feed, stop in sorted(one.info.stops.items()):
+            told = (
+                f"{one.info.meta.projection} stands before {stop.event} at offset {stop.offset} of {feed.topic}, partition "
+                f"{feed.partition}, since {render.second(stop.time_us)}: {stop.error}"
+            )
+            output.console.print(Text(escape(told), "bold red"))
+
+
+def _members(one: Shown) -> dict[str, Any]:
+    meta = one.info.meta
+    return {
+        "projection": meta.projection,
+        "generation": meta.generation,
+        "version": meta.version,
+        "state": meta.state,
+        "current": one.info.current,
+        "behind": one.behind,
+        "bytes": one.info.size_bytes,
+        "problem": one.problem,
+        "stopped": [
+            {
+                **feed._asdict(),
+                "offset": stop.offset,
+                "event": stop.event,
+                "error": stop.error,
+                "since": format_time(stop.time_us),
+            }
+            for feed, stop in sorted(one.info.stops.items())
+        ],
+    }
+
+
+# --- keeping up -------------------------------------------------------------------------------------------------------
+
+
+def keep_up(
+    settings: Settings, projections: Sequence[Projection], url: str | None, output: Output, *, once: bool
+) -> bool:
+    """Keep projections up until a signal, or ``once``; return whether all is folded that there was."""
+    log_to_stderr()
+    with _opened(settings, url) as (log, store):
+        runner = Runner(log, store, projections, tell=tell)
+        with _stopped_by_signals(runner), progress("building") as advance:
+
+            def on_step() -> None:
+                building = [kept.progress for kept in runner.kept if kept.progress is not None]
+                if advance is not None and building:
+                    advance(sum(one.done for one in building), sum(one.total for one in building))
+
+            told: list[bool] = []
+
+            def at_end(all_kept: Sequence[KeptUp]) -> None:
+                for kept in all_kept:
+                    _show_kept(kept, output)
+                    told.append(kept.standing == "folding" and not kept.stopped)
+
+            if not once:
+                runner.run(on_step)
+            else:
+                runner.run_once(on_step, at_end=at_end)
+    return all(told)
+
+
+def _show_kept(kept: KeptUp, output: Output) -> None:
+    if output.json:
+        output.object(
+            {
+                "projection": kept.projection.name,
+                "standing": kept.standing,
+                "error": None if kept.error is None else str(kept.error),
+                "stopped": [
+                    {key: one.fields[key] for key in ("topic", "partition", "offset", "event")}
+                    | {"error": one.fields["cause"]}
+                    for one in kept.stopped
+                ],
+            }
+        )
+        return
+    from rich.text import Text
+
+    name = kept.projection.name
+    if kept.standing == "folding" and not kept.stopped:
+        output.console.print(Text(escape(f"{name} holds all there was"), "green"))
+    for error in kept.stopped:
+        output.console.print(Text(escape(error.message), "bold red"))
+    if kept.standing != "folding":
+        told = {"waiting": "another process builds it", "outdated": "newer code has built it"}
+        why = told.get(kept.standing, str(kept.error))
+        output.console.print(Text(escape(f"{name} is not kept up: {why}"), "bold red"))
+
+
+@contextmanager
+def _stopped_by_signals(runner: Runner) -> Generator[None]:
+    """Stop after the chunk it is at; a second signal ends the process, and what is not committed never counts."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        runner.stop()
+        for one in numbers:
+            signal.signal(one, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _showing(advance: Advance | None) -> OnProgress | None:
+    """Return what moves a bar, if somebody sees it."""
+    return None if advance is None else lambda now: advance(now.done, now.total)
+
+
+def rebuild_all(settings: Settings, projections: Sequence[Projection], url: str | None, output: Output) -> None:
+    """Build each anew and swap it in. Raises: ProjectionStopped: an event could not be applied."""
+    with _opened(settings, url) as (log, store):
+        for one in projections:
+            with progress(f"building {one.name}") as advance:
+                built = rebuild(log, store, one, _showing(advance))
+            if output.json:
+                output.object(asdict(built))
+            else:
+                told = f"{built.projection} was built of {render.count(built.records, 'record')}, as generation"
+                output.console.print(f"{escape(told)} {built.generation}")
+
+
+# --- verifying --------------------------------------------------------------------------------------------------------
+
+
+def verify_all(settings: Settings, projections: Sequence[Projection], url: str | None, output: Output) -> bool:
+    """Compare each with a fresh fold; return whether all are alike."""
+    alike = True
+    with _opened(settings, url) as (log, store):
+        for one in projections:
+            with progress(f"verifying {one.name}") as advance:
+                verdict = verify(log, store, one, _showing(advance))
+            alike = alike and verdict.difference is None
+            _show_verdict(verdict, output)
+    return alike
+
+
+def _show_verdict(verdict: Verdict, output: Output) -> None:
+    difference = verdict.difference
+    if output.json:
+        members = asdict(verdict) | {"difference": None if difference is None else _difference(difference)}
+        output.object(members)
+        return
+    from rich.text import Text
+
+    what = f"{render.count(verdict.records, 'record')}, {render.count(verdict.tables, 'table')}"
+    rows = render.count(verdict.rows, "row")
+    if difference is None:
+        told = f"{verdict.projection}: {what}, {rows}: all as a fresh fold has it"
+        output.console.print(Text(escape(told), "green"))
+        return
+    output.console.print(Text(escape(f"{verdict.projection}: {difference.reason}"), "bold red"))
+    facts = Facts()
+    facts.add("table", escape(difference.table))
+    if difference.key:
+        facts.add("key", _row(difference.key))
+    facts.add("stored", _row(difference.stored))
+    facts.add("fresh", _row(difference.fresh))
+    facts.show(output.console)
+
+
+def _row(row: Mapping[str, Any] | None) -> str:
+    return "no row" if row is None else escape(", ".join(f"{column}={value!r}" for column, value in row.items()))
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "table": difference.table,
+        "key": _plain(difference.key),
+        "stored": None if difference.stored is None else _plain(difference.stored),
+        "fresh": None if difference.fresh is None else _plain(difference.fresh),
+        "reason": difference.reason,
+    }
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON has them, and as text what it has not."""
+    plain = (str, int, float, bool, type(None))
+    return {column: value if type(value) in plain else str(value) for column, value in row.items()}

@@ -1,0 +1,105 @@
+"""Reading a projection from code: as of now, or not before it has come somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from gasoline_es.core.ids import partition_of
+from gasoline_es.errors import ProjectionNotBuilt
+from gasoline_es.log.port import Log
+from projections.definition import Projection
+from projections.stores.port import START, AnyStore, Feed, Position, Snapshot, nothing
+
+_LOOK_FIRST_S: Final = 0.005
+_LOOK_MAX_S: Final = 0.2
+
+
+class HasId(Protocol):
+    """A workflow's handle."""
+
+    id: str
+
+
+class ProjectionView:
+    """The tables of a projection, to read. Made by ``gasoline.projection(…)``."""
+
+    def __init__(
+        self, log: Log, store: AnyStore, projection: Projection, wake: Callable[[str], None] = nothing
+    ) -> None:
+        """``wake``: called with the projection's name when somebody waits for it."""
+        self._log: Final = log
+        self._store: Final = store
+        self._projection: Final = projection
+        self._wake: Final = wake
+
+    def snapshot(self) -> Snapshot[Any]:
+        """Open the tables as of now: ``.db`` to read, ``.positions`` and ``.meta`` to know what is in them. Close it.
+
+        Raises: ProjectionNotBuilt: nobody has built it yet, or it is being built and there is nothing older.
+        """
+        return self._store.snapshot(self._projection.name)
+
+    @contextmanager
+    def read(self) -> Generator[Any]:
+        """Give a connection that shows the tables as of one moment, for as long as the block lasts.
+
+        A generation is seen whole: the old one or the new one, however long the block. Raises: as :meth:`snapshot`.
+        """
+        with self.snapshot() as opened:
+            yield opened.db
+
+    async def wait_for(self, *workflows: HasId | str, timeout: float | timedelta | None = None) -> None:
+        """Return once the tables hold what is durable now of these workflows (handles, or ids); of all, if none is given.
+
+        Raises: TimeoutError: not within ``timeout`` seconds; it says how far they are.
+        """
+        targets = self._targets(workflows)
+        limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        wait_s = _LOOK_FIRST_S
+        loop = asyncio.get_running_loop()
+        until = None if limit_s is None else loop.time() + limit_s
+        while True:
+            stands = await asyncio.to_thread(self._stands)
+            if stands is not None and not _missing(stands, targets):
+                return
+            self._wake(self._projection.name)
+            if until is not None and loop.time() >= until:
+                raise TimeoutError(self._told(limit_s, stands, targets))
+            await asyncio.sleep(wait_s if until is None else max(min(wait_s, until - loop.time()), 0))
+            wait_s = min(wait_s * 2, _LOOK_MAX_S)
+
+    def _targets(self, workflows: tuple[HasId | str, ...]) -> dict[Feed, int]:
+        """Return up to which offset each feed has to be folded; those that are empty need nothing."""
+        count = self._log.partition_count
+        ids = [one if isinstance(one, str) else one.id for one in workflows]
+        partitions = {partition_of(one, count) for one in ids} if ids else range(count)
+        topics = self._projection.topics_of(self._log.namespace)
+        feeds = [Feed(topic, partition) for topic in topics for partition in partitions]
+        return {feed: end - 1 for feed in feeds if (end := self._log.end(feed.topic, feed.partition))}
+
+    def _stands(self) -> Mapping[Feed, Position] | None:
+        try:
+            with self.snapshot() as opened:
+                return opened.positions
+        except ProjectionNotBuilt:
+            return None
+
+    def _told(self, limit_s: float | None, stands: Mapping[Feed, Position] | None, targets: dict[Feed, int]) -> str:
+        name = self._projection.name
+        said = f"projection {name!r} did not come there in {limit_s:g} s: "
+        if stands is None:
+            return said + "it is not built yet"
+        feed = _missing(stands, targets)[0]
+        at, to = stands.get(feed, START).offset, targets[feed]
+        return (
+            f"{said}it is at offset {at} of {feed.topic!r}, partition {feed.partition}, and that is {to}. Somebody has to run "
+            f"it: a worker with projections=[…], or `gasoline projections run`; `gasoline projections status` shows how it does"
+        )
+
+
+def _missing(stands: Mapping[Feed, Position], targets: Mapping[Feed, int]) -> list[Feed]:
+    return [feed for feed, target in targets.items() if stands.get(feed, START).offset < target]

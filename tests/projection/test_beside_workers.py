@@ -1,0 +1,140 @@
+"""Projections that a worker runs, and their tables as code reads them (docs/guides/projections.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gasoline_es import Event, Gasoline, WorkflowContext, workflow
+from gasoline_es.errors import DefinitionError, ProjectionError, ProjectionNotBuilt
+from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
+from projections.definition import Projection, projection
+
+WAIT_S = 20.0
+
+
+@workflow
+async def double(ctx: WorkflowContext, number: int) -> int:
+    return number * 2
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE outputs(workflow TEXT PRIMARY KEY, input INTEGER NOT NULL, output INTEGER)")
+
+
+def keep_output(event: Event, db: sqlite3.Connection) -> None:
+    if isinstance(event.data, WorkflowDispatched):
+        db.execute("INSERT INTO outputs VALUES (?, ?, NULL)", (event.workflow_id, int(event.data.input)))
+    elif isinstance(event.data, WorkflowCompleted):
+        db.execute("UPDATE outputs SET output = ? WHERE workflow = ?", (int(event.data.output), event.workflow_id))
+
+
+outputs = projection("outputs", version=1, setup=make_tables)(keep_output)
+
+
+@pytest.fixture(params=["file", "memory"])
+async def gasoline(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gasoline]:
+    url = f"file:{tmp_path}/log" if request.param == "file" else "memory:"
+    async with Gasoline.open(url, partitions=4) as opened:
+        yield opened
+
+
+async def test_a_worker_keeps_its_projections_up_and_a_reader_waits_for_what_it_needs(gasoline: Gasoline) -> None:
+    view = gasoline.projection(outputs)
+    with pytest.raises(ProjectionNotBuilt):
+        view.snapshot()
+    async with gasoline.worker([double], projections=[outputs]):
+        for number in range(5):
+            handle = await gasoline.dispatch(double, number)
+            assert await handle.output(timeout=WAIT_S) == number * 2
+            await view.wait_for(handle, timeout=WAIT_S)
+            with view.read() as db:
+                found = db.execute("SELECT input, output FROM outputs WHERE workflow = ?", (handle.id,)).fetchall()
+            assert found == [(number, number * 2)]
+        await view.wait_for(timeout=WAIT_S)
+    with view.read() as db:
+        assert db.execute("SELECT count(*), sum(output) FROM outputs").fetchall() == [(5, 20)]
+
+
+async def test_what_was_folded_is_gone_on_with_by_the_next_worker(gasoline: Gasoline) -> None:
+    view = gasoline.projection(outputs)
+    for number in range(2):
+        async with gasoline.worker([double], projections=[outputs]):
+            handle = await gasoline.dispatch(double, number)
+            await handle.output(timeout=WAIT_S)
+            await view.wait_for(timeout=WAIT_S)
+    with view.snapshot() as snapshot:
+        assert snapshot.meta.generation == 1
+        assert snapshot.db.execute("SELECT count(*) FROM outputs").fetchone() == (2,)
+
+
+async def test_who_waits_for_a_projection_that_nobody_runs_is_told_so(gasoline: Gasoline) -> None:
+    view = gasoline.projection(outputs)
+    with pytest.raises(TimeoutError, match="it is not built yet"):
+        await view.wait_for(timeout=0.01)
+    async with gasoline.worker([double], projections=[outputs]):
+        await view.wait_for(timeout=WAIT_S)
+    handle = await gasoline.dispatch(double, 1)
+    with pytest.raises(TimeoutError, match=r"partition \d+, .* Somebody has to run it"):
+        await view.wait_for(handle, timeout=0.01)
+
+
+async def test_an_event_that_takes_long_does_not_hold_the_worker_up(gasoline: Gasoline) -> None:
+    """Steps go on while a projection is at an event; a worker that stops leaves it alone at the limit."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    @projection("slow", setup=make_tables)
+    def slow(event: Event, db: sqlite3.Connection) -> None:
+        at_it.set()
+        assert go_on.wait(WAIT_S)
+
+    worker = gasoline.worker([double], projections=[slow, outputs])
+    async with worker:
+        await (await gasoline.dispatch(double, 1)).output(timeout=WAIT_S)
+        assert await asyncio.to_thread(at_it.wait, WAIT_S)
+        assert await (await gasoline.dispatch(double, 2)).output(timeout=WAIT_S) == 4
+        await worker.stop(0.01)
+        go_on.set()
+    with pytest.raises(ProjectionNotBuilt):
+        gasoline.projection(slow).snapshot()
+
+
+async def test_projections_that_cannot_be_are_refused_before_the_worker_runs(gasoline: Gasoline) -> None:
+    class NoName(Projection):
+        def apply(self, event: Event, db: sqlite3.Connection) -> None: ...
+
+    with pytest.raises(DefinitionError, match="a projection's name is"):
+        gasoline.worker([double], projections=[NoName])
+    with pytest.raises(DefinitionError, match="two projections are called 'outputs'"):
+        gasoline.worker([double], projections=[outputs, outputs])
+    with pytest.raises(DefinitionError, match="is no projection"):
+        gasoline.worker([double], projections=[double])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ProjectionError, match="is not the URL of a store"):
+        gasoline.worker([double], projections=[outputs], store="mysql://x")
+    with pytest.raises(DefinitionError, match="is no projection"):
+        gasoline.projection(keep_output)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_code_that_is_not_async_reads_projections_too(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+
+    async def work() -> str:
+        async with Gasoline.open(url) as gasoline, gasoline.worker([double], projections=[outputs]):
+            handle = await gasoline.dispatch(double, 4)
+            await handle.output(timeout=WAIT_S)
+            await gasoline.projection(outputs).wait_for(handle, timeout=WAIT_S)
+            return handle.id
+
+    workflow_id = asyncio.run(work())
+    with Gasoline.open_sync(url) as gasoline:
+        view = gasoline.projection(outputs)
+        view.wait_for(workflow_id, timeout=WAIT_S)
+        with view.read() as db:
+            assert db.execute("SELECT input, output FROM outputs").fetchall() == [(4, 8)]
+        with view.snapshot() as snapshot:
+            assert snapshot.meta.projection == "outputs"

@@ -1,0 +1,91 @@
+"""`gasoline_es.testing.fold`: a projection, tested with events and without a log (docs/guides/projections.md)."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from gasoline_es.core.events import Event, WorkflowDispatched
+from gasoline_es.errors import DefinitionError
+from gasoline_es.testing import fold
+from projections import Projection, projection
+
+
+def make_table(db: sqlite3.Connection) -> None:
+    db.executescript("CREATE TABLE turnover(cents INTEGER NOT NULL); INSERT INTO turnover VALUES (0);")
+
+
+@projection("turnover", setup=make_table)
+def turnover(event: Event, db: sqlite3.Connection) -> None:
+    if isinstance(event.data, WorkflowDispatched):
+        db.execute("UPDATE turnover SET cents = cents + ?", (int(event.data.input),))
+
+
+def order(number: int, cents: int) -> Event:
+    data = WorkflowDispatched("order", str(cents).encode(), {})
+    return Event(f"w{number}", 1, 0, "order", "", 0, 1, "", data)
+
+
+def test_a_history_is_folded_into_tables_that_can_be_read() -> None:
+    db = fold(turnover, [order(1, 5), order(2, 7)])
+    assert db.execute("SELECT cents FROM turnover").fetchall() == [(12,)]
+    db.close()
+
+
+def test_a_class_will_do() -> None:
+    class Turnover(Projection):
+        name = "turnover"
+
+        def setup(self, db: sqlite3.Connection) -> None:
+            make_table(db)
+
+        def apply(self, event: Event, db: sqlite3.Connection) -> None:
+            turnover.fn(event, db)
+
+    db = fold(Turnover, [order(1, 5)])
+    assert db.execute("SELECT cents FROM turnover").fetchall() == [(5,)]
+    db.close()
+
+
+def test_an_error_of_the_projection_comes_out_as_it_is() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        fold(turnover, [Event("w", 1, 0, "order", "", 0, 1, "", WorkflowDispatched("order", b'"five"', {}))])
+
+
+def test_a_projection_that_commits_is_found_out() -> None:
+    @projection("commits", setup=make_table)
+    def commits(event: Event, db: sqlite3.Connection) -> None:
+        db.commit()
+
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        fold(commits, [order(1, 5)])
+
+
+def test_what_is_no_projection_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="is no projection"):
+        fold(make_table, [])  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "topics", "told"),
+    [
+        ("Turnover", 1, ("events",), "a projection's name is"),
+        ("turnover", 0, ("events",), "a version is a whole number from 1 up"),
+        ("turnover", True, ("events",), "a version is a whole number from 1 up"),
+        ("turnover", 1, (), "topics are the last words"),
+        ("turnover", 1, "events", "topics are the last words"),
+        ("turnover", 1, ("shop.events",), "topics are the last words"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_refused(name: str, version: int, topics: tuple[str, ...], told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        projection(name, version=version, topics=topics, setup=make_table)(turnover.fn)
+
+
+def test_a_class_without_apply_is_refused() -> None:
+    class Nothing(Projection):
+        name = "nothing"
+
+    with pytest.raises(DefinitionError, match="has no apply"):
+        fold(Nothing, [])
