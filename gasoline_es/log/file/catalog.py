@@ -9,20 +9,17 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Container
-from functools import partial
 from typing import Final, Protocol
 from weakref import WeakSet
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.begins import Begins, Begun
-from gasoline_es.log.file.disk import Disk, Status
+from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.end import PublishedEnd, decode_end
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.indexes import Indexes
 from gasoline_es.log.file.lines import BatchHeader, Place, SegmentHeader
-from gasoline_es.log.file.mark import Mark
-from gasoline_es.log.file.marks import Marks
 from gasoline_es.log.file.scan import (
     BatchScan,
     Damage,
@@ -32,6 +29,7 @@ from gasoline_es.log.file.scan import (
     valid_batch_after,
 )
 from gasoline_es.log.file.segments import Segment, SegmentFiles, segment_path
+from gasoline_es.log.file.vouching import Vouching
 
 _LIVENESS_S: Final = 0.25
 _LOST_MAX: Final = 1_000
@@ -56,13 +54,11 @@ class Catalog:
         readonly: bool,
         verify: bool,
         own_ends: Callable[[int], PublishedEnd | None],
-        own_files: Callable[[int], Status | None] = lambda _: None,
-        marks: Marks | None = None,
+        vouching: Vouching | None = None,
     ) -> None:
         """``verify``: check every body when it is first seen, but for what the mark vouches for.
 
-        ``own_ends``: the published end of one's own segment; ``own_files``: its file, as it was closed. ``marks``: None if all
-        has to be read, whatever the mark says.
+        ``own_ends``: the published end of one's own segment. ``vouching``: None if all has to be read, whatever the mark says.
         """
         self.segments: dict[int, Segment] = {}
         self.by_writer: dict[str, list[int]] = {}
@@ -75,8 +71,6 @@ class Catalog:
         self.writes_indexes = False
         self.begun: dict[tuple[str, int], list[tuple[int, Begun]]] = {}
         """(namespace, partition) → begins that were found and not compared with the epoch files yet."""
-        self.mark: Mark | None = None
-        """The segments that are complete and vouched for, while the log is being opened for writing."""
         self.checked: Final[dict[tuple[str, int], tuple[int, str]]] = {}
         """(namespace, partition) → up to which epoch the epoch files were read before, and the seal of those files."""
         self.begins: Final = Begins(lambda number: self.segments[number].writer)
@@ -87,11 +81,9 @@ class Catalog:
         self._disk: Final = disk
         self._observer: Final = observer
         self._own_ends: Final = own_ends
-        self._own_files: Final = own_files
-        self._marks: Final = marks
+        self._vouching: Final = vouching
         self._topics: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         """What segments hold, each once: most hold the same."""
-        self._claims: list[Callable[[], None]] = []
         self._growing: list[Segment] = []
         self._damaged = False
         self._listed = False
@@ -138,7 +130,8 @@ class Catalog:
         self._check_referred()
         if self.writes_indexes:
             self.indexes.write()
-            self._write_claims()
+            if self._vouching is not None:
+                self._vouching.write()
 
     def _take_in(self, *, look: bool, now: float) -> None:
         dead: set[str] = set()
@@ -211,10 +204,8 @@ class Catalog:
 
     def _take_marked(self) -> Container[int]:
         """Take in the complete segments that the mark vouches for, without reading them; return their numbers."""
-        found = None if self._marks is None else self._marks.read()
+        found = None if self._vouching is None else self._vouching.read()
         if found is None:
-            if self._marks is not None and not self.readonly:
-                self.mark = Mark(self._marks.log_id)
             return ()
         mark, headers = found
         for number in sorted(mark.segments):
@@ -243,8 +234,6 @@ class Catalog:
             self.checked[namespace, partition] = epochs.read, epochs.seal
         for namespace, partition, epoch in mark.merged:
             self.begins.again(namespace, partition, epoch)
-        if not self.readonly:
-            self.mark = mark
         return mark.segments
 
     def _traces(self) -> dict[int, set[str]]:
@@ -474,34 +463,8 @@ class Catalog:
         if segment.header is not None and segment.damage is None:
             topics = index.topics
             segment.topics = self._topics.setdefault(tuple(sorted(topics.items())), topics)
-            self._vouch(segment, segment.header, index)
-
-    def _vouch(self, segment: Segment, header: SegmentHeader, index: SegmentIndex) -> None:
-        """Note that every byte of a complete segment was verified, or written by this very handle, if that is so."""
-        if self._marks is None or self.readonly:
-            return
-        if self.mark is not None and self.verify:
-            # Only behind all that its writer wrote before: what an epoch's first segment says is needed for its others.
-            if header.follows is None or header.follows.segment in self.mark.segments:
-                marked = self._marks.marked(segment, index)
-                if marked is not None:
-                    segment.newest_us = marked.newest_us
-                    self.mark.add(marked, header.namespace, index)
-        elif (own := self._own_files(segment.number)) is not None:
-            segment.seen = own
-            self._claims.append(partial(self._claim, segment, header, index))
-
-    def _claim(self, segment: Segment, header: SegmentHeader, index: SegmentIndex) -> None:
-        assert self._marks is not None
-        marked = self._marks.marked(segment, index)
-        if marked is not None:
-            segment.newest_us = marked.newest_us
-            self._marks.claim(marked, header.namespace, index, segment.writer)
-
-    def _write_claims(self) -> None:
-        claims, self._claims = self._claims, []
-        for claim in claims:
-            claim()
+            if self._vouching is not None:
+                self._vouching.finished(segment, segment.header, index)
 
     def _load_index(self, segment: Segment) -> bool:
         """Take a dead writer's segment in by its index file; whether there is one that fits."""

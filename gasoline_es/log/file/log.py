@@ -16,7 +16,7 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.drafts import Draft, encode_draft
 from gasoline_es.log.file.end import PublishedEnd
 from gasoline_es.log.file.epochs import Epochs
@@ -34,6 +34,7 @@ from gasoline_es.log.file.reader import Reader
 from gasoline_es.log.file.soundness import Soundness
 from gasoline_es.log.file.tail import FileTail
 from gasoline_es.log.file.verify import verify_log
+from gasoline_es.log.file.vouching import Vouching
 from gasoline_es.log.file.writer import SEGMENT_BYTES_MAX, SegmentWriter
 from gasoline_es.log.names import check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
@@ -102,6 +103,7 @@ class FileLog(Log):
         self._observer: Final = Observer(directory, clock, silent_after_s)
         self._epochs: Final = Epochs(directory, self._disk)
         self._marks: Final = Marks(directory, self.log_id, self._disk)
+        self._vouching: Final = Vouching(self._marks, self._own_file, readonly=readonly)
         self._catalog: Final = Catalog(
             directory,
             self._disk,
@@ -109,8 +111,7 @@ class FileLog(Log):
             readonly=readonly,
             verify=not readonly,
             own_ends=self._own_end,
-            own_files=lambda number: None if self._writer is None else self._writer.closed.get(number),
-            marks=self._marks,
+            vouching=self._vouching,
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)
         self._counted: Final = Counted(
@@ -179,7 +180,7 @@ class FileLog(Log):
             readonly=True,
             verify=marks is not None,
             own_ends=lambda _: None,
-            marks=marks,
+            vouching=None if marks is None else Vouching(marks, lambda _: None, readonly=True),
         )
         soundness = Soundness(catalog, Epochs(self._directory, self._disk))
         try:
@@ -217,8 +218,7 @@ class FileLog(Log):
 
     def _store_mark(self) -> None:
         """Store what this opening has verified, for the next one."""
-        mark, self._catalog.mark = self._catalog.mark, None
-        assert mark is not None
+        mark = self._vouching.opened()
         for key, (read, seal) in self._soundness.sealed().items():
             epochs = mark.epochs.setdefault(key, MarkedEpochs())
             epochs.read, epochs.seal = read, seal
@@ -375,6 +375,9 @@ class FileLog(Log):
 
     def _own_end(self, number: int) -> PublishedEnd | None:
         return None if self._writer is None else self._writer.ends.get(number)
+
+    def _own_file(self, number: int) -> Status | None:
+        return None if self._writer is None else self._writer.closed.get(number)
 
     # --- owning -------------------------------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ class Marks:
         return header if same else None
 
     def marked(self, segment: Segment, index: SegmentIndex) -> MarkedSegment | None:
-        """Return what a mark says of a complete segment, all of which was verified or written here.
+        """Return what a mark says of a complete segment, all of which was verified or written here; the segment knows it too.
 
         None: it may have been written to since, without a trace if that was just now. A writer that closes a segment stamps it.
         """
@@ -127,6 +127,7 @@ class Marks:
                 self._disk.close(fd)
         except (OSError, ValueError, LookupError, TypeError):
             return None
+        segment.newest_us = newest_us
         return MarkedSegment(
             number=segment.number,
             inode=status.inode,
