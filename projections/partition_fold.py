@@ -84,8 +84,8 @@ class PartitionFold:
                 raise
             if isinstance(error, ApplyFailed):
                 before = [record for record in records if _before(record, error.record)]
-                if before:
-                    self._fold(feed, before)
+                if before:  # which may stop earlier: an error that one event caught can show at the next
+                    self._fold_as_far_as_it_goes(feed, before)
                 raise self._stopped(feed, error.record, error.event, error.__cause__) from error.__cause__
             if len(records) == 1:
                 raise self._stopped(feed, records[0], described(records[0]), error) from error
