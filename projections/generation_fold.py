@@ -52,7 +52,9 @@ class GenerationFold:
         """Return the fold of a partition, making it from what the tables hold."""
         fold = self._partitions.get(partition)
         if fold is None:
-            fold = self._partitions[partition] = PartitionFold(self.projection, self.generation, self._log, partition)
+            fold = self._partitions[partition] = PartitionFold(
+                self.projection, self.generation, self._log, partition, self._clock
+            )
         return fold
 
     def step(self, partitions: Collection[int]) -> int:

@@ -542,12 +542,48 @@ async def test_a_fold_in_memory_is_made_anew_when_another_process_went_on(log: L
     first.close()
 
 
-async def test_events_that_take_long_come_in_smaller_chunks(log: Log, store: Store[Any]) -> None:
-    await append(log, 0, plain(*("x" * 600)))
-    totals = Totals()
-    keep_up(log, store, totals)
-    assert totals.log[0] == "apply 500"
-    assert total(store) == 600
+class Slow(Projection):
+    """Takes so many seconds for each record."""
+
+    name = "slow"
+
+    def __init__(self, clock: Clock, takes_s: float) -> None:
+        self.chunks: list[int] = []
+        self._clock = clock
+        self._takes_s = takes_s
+
+    def folding(self, partition: int, db: Any) -> Folding:
+        return self
+
+    def apply(self, records: Sequence[Record], db: Any) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.chunks.append(len(records))
+        self._clock.now += self._takes_s * len(records)
+
+    def committed(self) -> None: ...
+
+    def rolled_back(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("takes_s", "chunks"),
+    [
+        (0.001, [500, 250, 125, 125]),
+        (0.0, [500, 500]),
+        (0.00001, [500, 500]),
+        (1.0, [500, 250, 125, 62, 31, 15, 7, 3, 1]),
+    ],
+)
+async def test_a_chunk_holds_the_write_lock_for_about_a_tenth_of_a_second(
+    takes_s: float, chunks: list[int], log: Log, store: Store[Any]
+) -> None:
+    await append(log, 0, plain(*("x" * 1000)))
+    clock = Clock()
+    slow = Slow(clock, takes_s)
+    runner = Runner(log, store, [slow], clock=clock)
+    runner.run_once()
+    assert slow.chunks[: len(chunks)] == chunks
+    assert sum(slow.chunks) == 1000
 
 
 async def test_a_runner_follows_until_it_is_stopped(log: Log, store: Store[Any]) -> None:
