@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gasoline_es.core.events import Event, Unreadable
+from gasoline_es.core.events import Event, Unreadable, WorkflowCompleted
 from gasoline_es.errors import ProjectionNotBuilt, ProjectionStopped
 from gasoline_es.log.memory import open_memory_log
 from gasoline_es.log.port import Log, NewRecord, Record
@@ -29,6 +30,7 @@ from tests.projection.orders import (
     append,
     append_orders,
     completed,
+    dispatched,
     encoded,
     make_tables,
     parameter,
@@ -333,6 +335,49 @@ async def test_what_cannot_be_read_is_passed_on_as_such(log: Log, store: Store[A
     keep_up(log, store, give)
     assert [type(event.data) for event in given] == [Unreadable, Unreadable]
     assert [event.id for event in given] == [known.key, known.key]
+
+
+async def test_only_the_kinds_that_are_wanted_are_given_and_what_cannot_be_read(log: Log, store: Store[Any]) -> None:
+    known, given = encoded(1, 2, completed()), list[Event]()
+    assert known.value is not None
+    newer = known._replace(key=known.key[:-1] + "3", value=known.value.replace(b"completed.v1", b"completed.v9"))
+    unknown = known._replace(
+        key=known.key[:-1] + "4", value=known.value.replace(b"workflow.completed", b"workflow.praised")
+    )
+    parts = json.loads(known.value)
+    foreign = known._replace(value=json.dumps(dict(reversed(parts.items()))).encode())  # another writer's order
+    unwanted = encoded(1, 1, dispatched(5))
+    foreign_unwanted = unwanted._replace(value=json.dumps(json.loads(unwanted.value or b"")).encode())
+    await append(log, 0, [unwanted, known, newer, unknown, foreign, foreign_unwanted])
+
+    @projection("given", setup=make_tables, only=(WorkflowCompleted,))
+    def give(event: Event, db: Any) -> None:
+        given.append(event)
+
+    keep_up(log, store, give)
+    kinds = [type(event.data) for event in given]
+    assert kinds == [WorkflowCompleted, Unreadable, Unreadable, WorkflowCompleted]
+    assert store.generations("given")[0].positions[Feed(TOPIC, 0)].offset == 5
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+async def test_each_kind_that_is_not_wanted_is_known_by_how_its_line_begins(log: Log, store: Store[Any]) -> None:
+    """Were the layout another, they would be decoded to be passed: `only=` would be right, and no use."""
+    decoded: list[Record] = []
+
+    class Completions(Projection):
+        name = "completions"
+        only = (WorkflowCompleted,)
+
+        def read(self, record: Record) -> Event:
+            decoded.append(record)
+            return super().read(record)
+
+        def apply(self, event: Event, db: Any) -> None: ...
+
+    await append(log, 0, [encoded(1, 1, dispatched(5)), encoded(1, 2, completed())])
+    keep_up(log, store, Completions())
+    assert [record.offset for record in decoded] == [1]
 
 
 async def test_a_record_that_is_nobodys_event_stops_its_partition(log: Log, store: Store[Any]) -> None:

@@ -83,6 +83,11 @@ def test_a_definition_that_cannot_be_is_refused(name: str, version: int, topics:
         projection(name, version=version, topics=topics, setup=make_table)(turnover.fn)
 
 
+def test_a_kind_that_is_none_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="names kinds of events"):
+        projection("turnover", setup=make_table, only=(int,))(turnover.fn)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def test_a_class_without_apply_is_refused() -> None:
     class Nothing(Projection):
         name = "nothing"
