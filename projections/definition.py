@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from typing import Any, TypeAlias
 
 from gasoline_es.core.codec import read
@@ -73,7 +74,7 @@ class Projection:
 
 
 class FunctionProjection(Projection):
-    """Made by :func:`projection`. ``fn`` is the function, for tests that call it."""
+    """Made by :func:`projection`. ``fn`` is the function, for tests that call it; ``given_setup`` the other."""
 
     def __init__(
         self,
@@ -89,10 +90,10 @@ class FunctionProjection(Projection):
         self.topics = topics
         self.only = only
         self.fn = fn
-        self._setup = setup
+        self.given_setup = setup
 
     def setup(self, db: Any) -> None:
-        self._setup(db)
+        self.given_setup(db)
 
     def apply(self, event: Event, db: Any) -> None:
         self.fn(event, db)
@@ -142,9 +143,28 @@ def check_projection(given: object) -> Projection:
             f"projection {made.name!r}: topics are the last words of topics' names, such as ('events',), not {made.topics!r}"
         )
     unwanted_types(made.only)
+    given_fn = made.fn if isinstance(made, FunctionProjection) else made.apply
+    _check_function(made, "apply", given_fn, ("event", "db"))
+    _check_function(made, "setup", made.given_setup if isinstance(made, FunctionProjection) else made.setup, ("db",))
     if type(made).apply is Projection.apply and type(made).folding is Projection.folding:
         raise DefinitionError(f"projection {made.name!r} has no apply(event, db)")
     return made
+
+
+def _check_function(made: Projection, what: str, fn: Callable[..., Any], given: tuple[str, ...]) -> None:
+    """Refuse a function that would do nothing when it is called, or cannot be called so. Raises: DefinitionError."""
+    if iscoroutinefunction(fn) or isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        raise DefinitionError(
+            f"projection {made.name!r}: its {what} is called, and not awaited or iterated, so it has to be a plain `def`"
+        )
+    try:
+        signature(fn).bind(*given)
+    except TypeError as error:
+        raise DefinitionError(
+            f"projection {made.name!r}: its {what} is called with ({', '.join(given)}), and cannot be: {error}"
+        ) from error
+    except ValueError:  # a function in C that does not say what it takes
+        return
 
 
 def check_projections(given: Sequence[object]) -> list[Projection]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from gasoline_es.errors import ProjectionError, ProjectionStopped
+from gasoline_es.errors import LogError, ProjectionError, ProjectionStopped
 from gasoline_es.log.port import Log, Record
 from projections.definition import Projection
 from projections.folding import ApplyFailed, Folding, described
@@ -71,7 +71,13 @@ class PartitionFold:
             if self._log.end(feed.topic, feed.partition) <= start:
                 return []
             records = self._log.read(feed.topic, feed.partition, start)
-        chunk = list(islice(records, limit))
+        chunk: list[Record] = []
+        try:
+            chunk.extend(islice(records, limit))
+        except LogError:  # at damage, what comes before it is folded
+            if not chunk:
+                raise
+            return chunk
         if chunk:
             self._read[feed] = records
         return chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gasoline_es.core.events import Event, Unreadable, WorkflowCompleted
-from gasoline_es.errors import ProjectionNotBuilt, ProjectionStopped
+from gasoline_es.errors import LogCorrupt, ProjectionNotBuilt, ProjectionStopped
 from gasoline_es.log.memory import open_memory_log
 from gasoline_es.log.port import Log, NewRecord, Record
 from projections.building import Progress, rebuild
@@ -392,6 +392,31 @@ async def test_a_tombstone_is_passed(log: Log, store: Store[Any]) -> None:
     await append(log, 0, [NewRecord(TOPIC, 0, "whatever", None, 1), encoded(1, 1, completed())])
     keep_up(log, store, turnover())
     assert store.generations("turnover")[0].positions[Feed(TOPIC, 0)].offset == 1
+
+
+async def test_damage_in_one_partition_leaves_what_can_be_read_to_be_folded(
+    log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_orders(log, 5, 7, 9)
+    await append_orders(log, 100, partition=1, first=10)
+    sound = log.read
+
+    def read_to_damage(topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        for record in sound(topic, partition, start, stop):
+            if partition == 0 and record.offset == 2:
+                raise LogCorrupt("damaged here")
+            yield record
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr(log, "read", read_to_damage)
+        notices: list[Notice] = []
+        runner = keep_up(log, store, turnover(), notices=notices)
+    (info,) = store.generations("turnover")
+    assert {feed.partition: position.offset for feed, position in info.positions.items()} == {0: 1, 1: 0}
+    assert runner.kept[0].standing == "failing"
+    assert [(notice.kind, notice.why) for notice in notices] == [("failing", "'turnover': damaged here")]
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 3, 21), (1, 1, 100)]
 
 
 # --- positions that a log does not know -------------------------------------------------------------------------------
