@@ -5,8 +5,8 @@
 The log is a file log of four partitions. Rates are also given for each second of processor time, because the machine may have
 more to do.
 
-* build_nothing, build_counter, build_rows: events/s into SQLite of a projection that does nothing, that changes one row for
-  each event, and that adds one.
+* build_nothing, build_selective, build_counter, build_rows: events/s into SQLite of a projection that does nothing, that wants
+  none of these events (`only=`), that changes one row for each event, and that adds one.
 * steps_without, steps_with: durable steps/s of a hundred workflows of twenty activities at a time, without a projection and
   with one that adds a row for each event.
 * alone_ms_without, alone_ms_with, alone_ms_building: one workflow of twenty steps at a time, median; the last while the
@@ -25,7 +25,7 @@ import time
 
 from gasoline_es import ActivityContext, Event, Gasoline, WorkflowContext, activity, workflow
 from gasoline_es.core.codec import Envelope
-from gasoline_es.core.events import WorkflowDispatched
+from gasoline_es.core.events import WorkflowCompleted, WorkflowDispatched
 from gasoline_es.log import open_log
 from gasoline_es.log.port import NewRecord, Section
 from projections import projection
@@ -48,6 +48,10 @@ def rows_table(db: sqlite3.Connection) -> None:
 
 @projection("nothing", setup=no_tables)
 def nothing(event: Event, db: sqlite3.Connection) -> None: ...
+
+
+@projection("selective", setup=no_tables, only=(WorkflowCompleted,))
+def selective(event: Event, db: sqlite3.Connection) -> None: ...
 
 
 @projection("counter", setup=counter_table)
@@ -85,7 +89,7 @@ async def build_rates(events: int) -> dict[str, float]:
             records = [_dispatched(number, partition) for number in range(first, first + BATCH)]
             await log.append([Section(partition, owned.epoch, records)])
         store = open_store(log)
-        for one in (nothing, counter, rows):
+        for one in (nothing, selective, counter, rows):
             wall, cpu = time.perf_counter(), time.process_time()
             rebuild(log, store, one)
             found[f"build_{one.name}"] = events / (time.perf_counter() - wall)

@@ -13,7 +13,7 @@ import asyncio
 import builtins
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from types import TracebackType
@@ -299,12 +299,16 @@ class SyncProjectionView(_Blocking):
         read: AbstractContextManager[Any] = self._asynchronous.read()
         return read
 
-    def wait_for(self, *workflows: SyncWorkflowHandle[Any] | str, timeout: float | timedelta | None = None) -> None:
+    def wait_for(
+        self, *targets: SyncWorkflowHandle[Any] | str | Mapping[Any, Any], timeout: float | timedelta | None = None
+    ) -> None:
         """Return once the tables hold what is durable now of these workflows (handles, or ids); of all, if none is given.
+
+        A target may also be positions, such as another snapshot's.
 
         Raises: TimeoutError: not within ``timeout`` seconds; it says how far they are.
         """
-        wait = functools.partial(self._asynchronous.wait_for, *workflows, timeout=timeout)
+        wait = functools.partial(self._asynchronous.wait_for, *targets, timeout=timeout)
         self._loop.call("projection.wait_for", wait)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import re
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
+from gasoline_es.core.events import EventData, Unreadable
+from gasoline_es.errors import DefinitionError
 from gasoline_es.log.port import Record
 
 if TYPE_CHECKING:
@@ -42,21 +45,23 @@ class ApplyFailed(Exception):
 
 
 class EachEvent:
-    """Gives a projection event after event."""
+    """Gives a projection event after event, but for those of the types that it does not want."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, unwanted: Collection[bytes] = ()) -> None:
         self._projection = projection
+        self._unwanted = frozenset(unwanted)
 
     def apply(self, records: Sequence[Record], db: Any) -> None:
         """Let the projection apply each event."""
-        read, apply = self._projection.read, self._projection.apply
+        read, apply, unwanted = self._projection.read, self._projection.apply, self._unwanted
         record, event = records[0], None
         try:
             for record in records:
                 event = None
-                if record.value is not None:
+                if record.value is not None and not (unwanted and _type_of(record.value) in unwanted):
                     event = read(record)
-                    apply(event, db)
+                    if not unwanted or _type_by(event) not in unwanted:
+                        apply(event, db)
         except Exception as error:
             raise ApplyFailed(record, described(record, event)) from error
 
@@ -65,6 +70,37 @@ class EachEvent:
 
     def rolled_back(self) -> None:
         """Keep nothing."""
+
+
+# How a line begins that this library wrote (core.codec.Envelope). Any other is decoded to see what it is.
+_TYPE: Final = re.compile(
+    rb'\{"specversion":"1\.0","id":"[^"\\]*+","source":"[^"\\]*+","type":"gasoline\.([a-z._]+)\.v1","subject":"'
+)
+
+
+def _type_of(value: bytes) -> bytes | None:
+    """Return the type of an event that this version knows, without decoding the rest; None: it has to be decoded."""
+    line = _TYPE.match(value)
+    return None if line is None else line[1]
+
+
+def _type_by(event: Any) -> bytes:
+    """Return the type of an event that was decoded."""
+    return str(getattr(getattr(event, "data", None), "TYPE", "")).encode()
+
+
+def unwanted_types(only: Collection[type[EventData]]) -> frozenset[bytes]:
+    """Return the types of all events but these, as they stand on the log; none if all are wanted.
+
+    Raises: DefinitionError: one is no kind of event.
+    """
+    kinds = set(get_args(EventData))
+    unknown = [one for one in only if one not in kinds]
+    if unknown:
+        raise DefinitionError(f"`only=` names kinds of events, from gasoline_es.events, and {unknown[0]!r} is none")
+    if not only:
+        return frozenset()
+    return frozenset(kind.TYPE.encode() for kind in kinds - set(only) - {Unreadable})
 
 
 def described(record: Record, event: Any = None) -> str:

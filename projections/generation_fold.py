@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import PositionMoved, ProjectionStopped
+from gasoline_es.errors import LogError, PositionMoved, ProjectionStopped
 from gasoline_es.log.port import Log
 from projections.definition import Projection
 from projections.partition_fold import PartitionFold
@@ -52,17 +52,30 @@ class GenerationFold:
         """Return the fold of a partition, making it from what the tables hold."""
         fold = self._partitions.get(partition)
         if fold is None:
-            fold = self._partitions[partition] = PartitionFold(self.projection, self.generation, self._log, partition)
+            fold = self._partitions[partition] = PartitionFold(
+                self.projection, self.generation, self._log, partition, self._clock
+            )
         return fold
 
     def step(self, partitions: Collection[int]) -> int:
         """Fold the next chunk of each feed of these partitions; return how many records there were.
 
-        A feed that cannot go on is told of, and left alone for a while; the others go on. Raises: Superseded.
+        A feed that cannot go on is told of, and left alone for a while; the others go on. Raises: Superseded. LogError, once
+        all others had their turn: a feed cannot be read.
         """
         for gone in self._partitions.keys() - set(partitions):
             del self._partitions[gone]
-        return sum(self._step(feed) for partition in sorted(partitions) for feed in self.fold_of(partition).feeds)
+        folded = 0
+        unread: LogError | None = None
+        for partition in sorted(partitions):
+            for feed in self.fold_of(partition).feeds:
+                try:
+                    folded += self._step(feed)
+                except LogError as error:
+                    unread = unread or error
+        if unread is not None and not folded:
+            raise unread
+        return folded
 
     def _step(self, feed: Feed) -> int:
         stop = self.stops.get(feed)

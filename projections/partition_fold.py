@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from gasoline_es.errors import ProjectionError, ProjectionStopped
+from gasoline_es.errors import LogError, ProjectionError, ProjectionStopped
 from gasoline_es.log.port import Log, Record
 from projections.definition import Projection
 from projections.folding import ApplyFailed, Folding, described
@@ -22,11 +22,19 @@ _CHUNK_S: Final = 0.1
 class PartitionFold:
     """Folds on from where the generation stands. Of no use any more once ``PositionMoved`` or ``Superseded`` was raised."""
 
-    def __init__(self, projection: Projection, generation: AnyGeneration, log: Log, partition: int) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        generation: AnyGeneration,
+        log: Log,
+        partition: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.feeds: Final = [Feed(topic, partition) for topic in projection.topics_of(log.namespace)]
         self._projection: Final = projection
         self._generation: Final = generation
         self._log: Final = log
+        self._clock: Final = clock
         # Before the fold looks at the tables: what is committed in between then shows as a position that has moved.
         stood = generation.positions()
         self._positions: Final[dict[Feed, Position]] = {feed: stood.get(feed, START) for feed in self.feeds}
@@ -50,9 +58,9 @@ class PartitionFold:
         limit = self._chunk if stop is None else min(self._chunk, stop - self._positions[feed].next_offset)
         records = self._next(feed, limit) if limit > 0 else []
         if records:
-            begun = time.monotonic()
+            begun = self._clock()
             self._fold_as_far_as_it_goes(feed, records)
-            self._adapt(len(records), time.monotonic() - begun)
+            self._adapt(len(records), self._clock() - begun)
         return len(records)
 
     def _next(self, feed: Feed, limit: int) -> list[Record]:
@@ -63,7 +71,13 @@ class PartitionFold:
             if self._log.end(feed.topic, feed.partition) <= start:
                 return []
             records = self._log.read(feed.topic, feed.partition, start)
-        chunk = list(islice(records, limit))
+        chunk: list[Record] = []
+        try:
+            chunk.extend(islice(records, limit))
+        except LogError:  # at damage, what comes before it is folded
+            if not chunk:
+                raise
+            return chunk
         if chunk:
             self._read[feed] = records
         return chunk
@@ -84,8 +98,8 @@ class PartitionFold:
                 raise
             if isinstance(error, ApplyFailed):
                 before = [record for record in records if _before(record, error.record)]
-                if before:
-                    self._fold(feed, before)
+                if before:  # which may stop earlier: an error that one event caught can show at the next
+                    self._fold_as_far_as_it_goes(feed, before)
                 raise self._stopped(feed, error.record, error.event, error.__cause__) from error.__cause__
             if len(records) == 1:
                 raise self._stopped(feed, records[0], described(records[0]), error) from error

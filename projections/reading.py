@@ -52,34 +52,45 @@ class ProjectionView:
         with self.snapshot() as opened:
             yield opened.db
 
-    async def wait_for(self, *workflows: HasId | str, timeout: float | timedelta | None = None) -> None:
+    async def wait_for(
+        self, *targets: HasId | str | Mapping[Feed, Position], timeout: float | timedelta | None = None
+    ) -> None:
         """Return once the tables hold what is durable now of these workflows (handles, or ids); of all, if none is given.
+
+        A target may also be positions, such as another snapshot's.
 
         Raises: TimeoutError: not within ``timeout`` seconds; it says how far they are.
         """
-        targets = self._targets(workflows)
+        wanted = self._wanted(targets)
         limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         wait_s = _LOOK_FIRST_S
         loop = asyncio.get_running_loop()
         until = None if limit_s is None else loop.time() + limit_s
         while True:
             stands = await asyncio.to_thread(self._stands)
-            if stands is not None and not _missing(stands, targets):
+            if stands is not None and not _missing(stands, wanted):
                 return
             self._wake(self._projection.name)
             if until is not None and loop.time() >= until:
-                raise TimeoutError(self._told(limit_s, stands, targets))
+                raise TimeoutError(self._told(limit_s, stands, wanted))
             await asyncio.sleep(wait_s if until is None else max(min(wait_s, until - loop.time()), 0))
             wait_s = min(wait_s * 2, _LOOK_MAX_S)
 
-    def _targets(self, workflows: tuple[HasId | str, ...]) -> dict[Feed, int]:
+    def _wanted(self, targets: tuple[HasId | str | Mapping[Feed, Position], ...]) -> dict[Feed, int]:
         """Return up to which offset each feed has to be folded; those that are empty need nothing."""
         count = self._log.partition_count
-        ids = [one if isinstance(one, str) else one.id for one in workflows]
-        partitions = {partition_of(one, count) for one in ids} if ids else range(count)
+        wanted: dict[Feed, int] = {}
+        partitions: set[int] = set() if targets else set(range(count))
+        for one in targets:
+            if isinstance(one, Mapping):
+                for feed, position in one.items():
+                    wanted[feed] = max(wanted.get(feed, START.offset), position.offset)
+            else:
+                partitions.add(partition_of(one if isinstance(one, str) else one.id, count))
         topics = self._projection.topics_of(self._log.namespace)
-        feeds = [Feed(topic, partition) for topic in topics for partition in partitions]
-        return {feed: end - 1 for feed in feeds if (end := self._log.end(feed.topic, feed.partition))}
+        for feed in (Feed(topic, partition) for topic in topics for partition in sorted(partitions)):
+            wanted[feed] = max(wanted.get(feed, START.offset), self._log.end(feed.topic, feed.partition) - 1)
+        return {feed: offset for feed, offset in wanted.items() if offset >= 0}
 
     def _stands(self) -> Mapping[Feed, Position] | None:
         try:

@@ -25,7 +25,7 @@ from gasoline_es.projecting import tell
 from projections.building import OnProgress, rebuild
 from projections.comparing import Difference, Verdict, verify
 from projections.definition import Projection, check_projections
-from projections.known import unknown
+from projections.known import Undecided, unknown
 from projections.running import KeptUp, Runner
 from projections.stores.opening import open_store
 from projections.stores.port import START, AnyStore, Feed, GenerationInfo
@@ -102,7 +102,16 @@ class Shown:
         return bool(self.info.stops) or (self.info.current and self.problem is not None)
 
 
-def all_of(log: Log, url: str | None) -> list[Shown]:
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A projection whose generations cannot be read, and why."""
+
+    projection: str
+    problem: str
+    stands_still: bool = True
+
+
+def all_of(log: Log, url: str | None) -> list[Shown | Broken]:
     """Return every generation of every projection in a store."""
     try:
         store = open_store(log, url)
@@ -110,12 +119,21 @@ def all_of(log: Log, url: str | None) -> list[Shown]:
         raise
     except ProjectionError as error:
         raise Misuse(error.message) from error
+    found: list[Shown | Broken] = []
     with closing(store):
-        return [_shown(log, info) for name in store.names() for info in store.generations(name)]
+        for name in store.names():
+            try:
+                found += [_shown(log, info) for info in store.generations(name)]
+            except ProjectionError as error:  # the others are shown all the same
+                found.append(Broken(name, error.message))
+    return found
 
 
 def _shown(log: Log, info: GenerationInfo) -> Shown:
-    problem = unknown(log, info.meta, info.positions)
+    try:
+        problem = unknown(log, info.meta, info.positions)
+    except Undecided:  # a moment's matter, while a partition is taken over
+        problem = None
     # Which topics it folds only its code knows: those it has positions in, and the events.
     topics = {f"{log.namespace}.events", *(feed.topic for feed in info.positions)}
     feeds = [Feed(topic, partition) for topic in topics for partition in range(log.partition_count)]
@@ -125,12 +143,21 @@ def _shown(log: Log, info: GenerationInfo) -> Shown:
     return Shown(info, behind, problem)
 
 
-def show(found: Sequence[Shown], output: Output) -> None:
+def show(found: Sequence[Shown | Broken], output: Output) -> None:
     """Print a line for each generation, then what stands still."""
     if output.json:
         for one in found:
             output.object(_members(one))
         return
+    _show_table([one for one in found if isinstance(one, Shown)], output)
+    if broken := [one for one in found if isinstance(one, Broken)]:
+        from rich.text import Text
+
+        for one in broken:
+            output.console.print(Text(escape(one.problem), "bold red"))
+
+
+def _show_table(found: Sequence[Shown], output: Output) -> None:
     if not found:
         output.console.print("there are no projections")
         return
@@ -160,7 +187,10 @@ def show(found: Sequence[Shown], output: Output) -> None:
             output.console.print(Text(escape(told), "bold red"))
 
 
-def _members(one: Shown) -> dict[str, Any]:
+def _members(one: Shown | Broken) -> dict[str, Any]:
+    if isinstance(one, Broken):
+        unknown_of_it = dict.fromkeys(("generation", "version", "state", "current", "behind", "bytes"))
+        return {"projection": one.projection, **unknown_of_it, "problem": one.problem, "stopped": []}
     meta = one.info.meta
     return {
         "projection": meta.projection,

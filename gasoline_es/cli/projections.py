@@ -54,7 +54,7 @@ def status(context: typer.Context, store: Store = None, json: Json = None) -> No
     JSON keys: projection, generation, version, state (building, live,
     superseded), current (whether it is the one that is read), behind (records
     that are not folded), bytes (null: not known), problem (null: the log knows
-    where it stands), stopped [{topic, partition, offset, event, error, since}].
+    where it stands; where it cannot be read, the others are null), stopped [{topic, partition, offset, event, error, since}].
 
     Exit status: 0 fine; 1 something stands still, or the log does not know where it stands.
     """

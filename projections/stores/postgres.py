@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -241,6 +241,9 @@ class PostgresStore(Store[Connection]):
                     asked = db.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (key,)).fetchone()
                     held = asked == (True,)
             yield held
+            with suppress(psycopg.Error), db.ours():  # a lost connection holds nothing
+                # A server may notice only later that a connection was closed; the next who asks is to get it now.
+                db.execute("SELECT pg_advisory_unlock_all()")
         finally:
             db.close()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sqlite3
 import tempfile
 from collections.abc import Generator, Iterator
@@ -126,7 +125,9 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def _relink(self, name: str, number: int) -> None:
         """Make a generation the current one, durably."""
-        beside = f"{self._link(name)}.{secrets.token_hex(4)}.tmp"
+        beside = f"{self._link(name)}.tmp"
+        with suppress(FileNotFoundError):  # of one that died here
+            os.unlink(beside)
         os.symlink(os.path.basename(self._path(name, number)), beside)
         os.rename(beside, self._link(name))
         self._sync_directory()

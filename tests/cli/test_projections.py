@@ -262,3 +262,19 @@ async def test_a_worker_of_the_command_line_keeps_projections_up(url: str, views
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def test_a_damaged_projection_is_shown_beside_the_others(url: str, views: str, tmp_path: Path) -> None:
+    assert invoke("--log", url, "projections", "run", views, "--once").status == 0
+    (tmp_path / "log" / "projections" / "default" / "other.1.sqlite").write_bytes(b"no database" * 1_000)
+    done = invoke("--log", url, "projections", "status")
+    assert done.status == 1
+    other, turnover = done.objects
+    assert (other["projection"], other["generation"]) == ("other", None)
+    assert "other.1.sqlite" in other["problem"]
+    assert (turnover["projection"], turnover["problem"]) == ("turnover", None)
+    shown = plain(run_on_terminal("--log", url, "projections", "status", columns=200).stdout)
+    assert "turnover" in shown
+    assert "other.1.sqlite" in shown
+    assert invoke("--log", url, "projections", "run", views, "--once").status == 0
+    assert invoke("--log", url, "projections", "status").status == 0

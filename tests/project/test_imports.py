@@ -92,6 +92,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         ("gasoline_es/cli/app.py", "import watchfiles", "watchfiles is known to"),
         ("gasoline_es/log/__init__.py", "import eventsourcing.persistence", "kafka is known to"),
         ("gasoline_es/runtime/__init__.py", "import prometheus_client", "prometheus_client is known to"),
+        ("projections/stores/sqlite.py", "import psycopg", "psycopg is known to"),
         ("gasoline_es/runtime/__init__.py", "import projections", "Only the engine"),
         ("gasoline_es/__init__.py", "import projections", "Only the engine"),
         ("projections/__init__.py", "import gasoline_es", "The projections know"),

@@ -57,6 +57,11 @@ async def test_a_worker_keeps_its_projections_up_and_a_reader_waits_for_what_it_
                 found = db.execute("SELECT input, output FROM outputs WHERE workflow = ?", (handle.id,)).fetchall()
             assert found == [(number, number * 2)]
         await view.wait_for(timeout=WAIT_S)
+        with view.snapshot() as snapshot:
+            await view.wait_for(snapshot.positions, timeout=WAIT_S)
+            further = {feed: position._replace(offset=10**6) for feed, position in snapshot.positions.items()}
+        with pytest.raises(TimeoutError, match="and that is 1000000"):
+            await view.wait_for(further, timeout=0.01)
     with view.read() as db:
         assert db.execute("SELECT count(*), sum(output) FROM outputs").fetchall() == [(5, 20)]
 

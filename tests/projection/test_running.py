@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gasoline_es.core.events import Event, Unreadable
-from gasoline_es.errors import ProjectionNotBuilt, ProjectionStopped
+from gasoline_es.core.events import Event, Unreadable, WorkflowCompleted
+from gasoline_es.errors import LogCorrupt, ProjectionNotBuilt, ProjectionStopped
 from gasoline_es.log.memory import open_memory_log
 from gasoline_es.log.port import Log, NewRecord, Record
 from projections.building import Progress, rebuild
@@ -29,6 +30,7 @@ from tests.projection.orders import (
     append,
     append_orders,
     completed,
+    dispatched,
     encoded,
     make_tables,
     parameter,
@@ -335,6 +337,49 @@ async def test_what_cannot_be_read_is_passed_on_as_such(log: Log, store: Store[A
     assert [event.id for event in given] == [known.key, known.key]
 
 
+async def test_only_the_kinds_that_are_wanted_are_given_and_what_cannot_be_read(log: Log, store: Store[Any]) -> None:
+    known, given = encoded(1, 2, completed()), list[Event]()
+    assert known.value is not None
+    newer = known._replace(key=known.key[:-1] + "3", value=known.value.replace(b"completed.v1", b"completed.v9"))
+    unknown = known._replace(
+        key=known.key[:-1] + "4", value=known.value.replace(b"workflow.completed", b"workflow.praised")
+    )
+    parts = json.loads(known.value)
+    foreign = known._replace(value=json.dumps(dict(reversed(parts.items()))).encode())  # another writer's order
+    unwanted = encoded(1, 1, dispatched(5))
+    foreign_unwanted = unwanted._replace(value=json.dumps(json.loads(unwanted.value or b"")).encode())
+    await append(log, 0, [unwanted, known, newer, unknown, foreign, foreign_unwanted])
+
+    @projection("given", setup=make_tables, only=(WorkflowCompleted,))
+    def give(event: Event, db: Any) -> None:
+        given.append(event)
+
+    keep_up(log, store, give)
+    kinds = [type(event.data) for event in given]
+    assert kinds == [WorkflowCompleted, Unreadable, Unreadable, WorkflowCompleted]
+    assert store.generations("given")[0].positions[Feed(TOPIC, 0)].offset == 5
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+async def test_each_kind_that_is_not_wanted_is_known_by_how_its_line_begins(log: Log, store: Store[Any]) -> None:
+    """Were the layout another, they would be decoded to be passed: `only=` would be right, and no use."""
+    decoded: list[Record] = []
+
+    class Completions(Projection):
+        name = "completions"
+        only = (WorkflowCompleted,)
+
+        def read(self, record: Record) -> Event:
+            decoded.append(record)
+            return super().read(record)
+
+        def apply(self, event: Event, db: Any) -> None: ...
+
+    await append(log, 0, [encoded(1, 1, dispatched(5)), encoded(1, 2, completed())])
+    keep_up(log, store, Completions())
+    assert [record.offset for record in decoded] == [1]
+
+
 async def test_a_record_that_is_nobodys_event_stops_its_partition(log: Log, store: Store[Any]) -> None:
     await append(log, 0, [NewRecord(TOPIC, 0, "whatever", b"17", 1)])
     runner = keep_up(log, store, turnover())
@@ -347,6 +392,31 @@ async def test_a_tombstone_is_passed(log: Log, store: Store[Any]) -> None:
     await append(log, 0, [NewRecord(TOPIC, 0, "whatever", None, 1), encoded(1, 1, completed())])
     keep_up(log, store, turnover())
     assert store.generations("turnover")[0].positions[Feed(TOPIC, 0)].offset == 1
+
+
+async def test_damage_in_one_partition_leaves_what_can_be_read_to_be_folded(
+    log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_orders(log, 5, 7, 9)
+    await append_orders(log, 100, partition=1, first=10)
+    sound = log.read
+
+    def read_to_damage(topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        for record in sound(topic, partition, start, stop):
+            if partition == 0 and record.offset == 2:
+                raise LogCorrupt("damaged here")
+            yield record
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr(log, "read", read_to_damage)
+        notices: list[Notice] = []
+        runner = keep_up(log, store, turnover(), notices=notices)
+    (info,) = store.generations("turnover")
+    assert {feed.partition: position.offset for feed, position in info.positions.items()} == {0: 1, 1: 0}
+    assert runner.kept[0].standing == "failing"
+    assert [(notice.kind, notice.why) for notice in notices] == [("failing", "'turnover': damaged here")]
+    keep_up(log, store, turnover())
+    assert read(store) == [(0, 3, 21), (1, 1, 100)]
 
 
 # --- positions that a log does not know -------------------------------------------------------------------------------
@@ -542,12 +612,48 @@ async def test_a_fold_in_memory_is_made_anew_when_another_process_went_on(log: L
     first.close()
 
 
-async def test_events_that_take_long_come_in_smaller_chunks(log: Log, store: Store[Any]) -> None:
-    await append(log, 0, plain(*("x" * 600)))
-    totals = Totals()
-    keep_up(log, store, totals)
-    assert totals.log[0] == "apply 500"
-    assert total(store) == 600
+class Slow(Projection):
+    """Takes so many seconds for each record."""
+
+    name = "slow"
+
+    def __init__(self, clock: Clock, takes_s: float) -> None:
+        self.chunks: list[int] = []
+        self._clock = clock
+        self._takes_s = takes_s
+
+    def folding(self, partition: int, db: Any) -> Folding:
+        return self
+
+    def apply(self, records: Sequence[Record], db: Any) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.chunks.append(len(records))
+        self._clock.now += self._takes_s * len(records)
+
+    def committed(self) -> None: ...
+
+    def rolled_back(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("takes_s", "chunks"),
+    [
+        (0.001, [500, 250, 125, 125]),
+        (0.0, [500, 500]),
+        (0.00001, [500, 500]),
+        (1.0, [500, 250, 125, 62, 31, 15, 7, 3, 1]),
+    ],
+)
+async def test_a_chunk_holds_the_write_lock_for_about_a_tenth_of_a_second(
+    takes_s: float, chunks: list[int], log: Log, store: Store[Any]
+) -> None:
+    await append(log, 0, plain(*("x" * 1000)))
+    clock = Clock()
+    slow = Slow(clock, takes_s)
+    runner = Runner(log, store, [slow], clock=clock)
+    runner.run_once()
+    assert slow.chunks[: len(chunks)] == chunks
+    assert sum(slow.chunks) == 1000
 
 
 async def test_a_runner_follows_until_it_is_stopped(log: Log, store: Store[Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from gasoline_es.errors import Superseded
 from projections.stores.port import START
 from projections.stores.sqlite import SqliteStore
+from tests.projection.conftest import closed_at_the_end
 from tests.projection.counting import FEED, at, built, catching_up, change, counted, setup
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SWAPPER = """
 import os, signal, sys
 from projections.stores.sqlite import SqliteStore
+from tests.projection.conftest import closed_at_the_end
 from tests.projection.counting import catching_up, setup
 
 directory, point = sys.argv[1:]
@@ -34,8 +38,10 @@ with store.building("counts") as held:
 """
 
 
-def open_in(directory: Path) -> SqliteStore:
-    return SqliteStore(str(directory), log_id="log", namespace="default")
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.mark.parametrize(
@@ -52,9 +58,10 @@ def open_in(directory: Path) -> SqliteStore:
     ],
 )
 def test_a_process_killed_in_a_swap_leaves_one_generation_that_is_current(
-    point: str, current: int, tmp_path: Path
+    point: str, current: int, tmp_path: Path, opened: ExitStack
 ) -> None:
-    store = open_in(tmp_path)
+    store = SqliteStore(str(tmp_path), log_id="log", namespace="default")
+    closed_at_the_end(store, opened)
     old = built(store, up_to=3)
     command = [sys.executable, "-c", SWAPPER, str(tmp_path), point]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)

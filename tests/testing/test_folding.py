@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,36 @@ def test_what_is_no_projection_is_refused() -> None:
 def test_a_definition_that_cannot_be_is_refused(name: str, version: int, topics: tuple[str, ...], told: str) -> None:
     with pytest.raises(DefinitionError, match=told):
         projection(name, version=version, topics=topics, setup=make_table)(turnover.fn)
+
+
+async def awaited(event: Event, db: sqlite3.Connection) -> None: ...
+
+
+def iterated(event: Event, db: sqlite3.Connection) -> Iterator[None]:
+    yield
+
+
+two: Any = iterated
+
+
+def of_one(event: Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [(awaited, "a plain `def`"), (iterated, "a plain `def`"), (of_one, r"its apply is called with \(event, db\)")],
+)
+def test_a_function_that_would_do_nothing_is_refused(fn: Any, told: str) -> None:
+    """An `async def` that is called and not awaited would skip every event, silently."""
+    with pytest.raises(DefinitionError, match=told):
+        projection("turnover", setup=make_table)(fn)
+    with pytest.raises(DefinitionError, match=r"its setup is called with \(db\)|a plain `def`"):
+        projection("turnover", setup=two if fn is of_one else fn)(turnover.fn)
+
+
+def test_a_kind_that_is_none_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="names kinds of events"):
+        projection("turnover", setup=make_table, only=(int,))(turnover.fn)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_class_without_apply_is_refused() -> None:
