@@ -159,6 +159,13 @@ class WorkflowTable:
 
     def matching(self, partition: int, wanted: Filters) -> Iterator[Summary]:
         """Yield the workflows of a partition that match, in order of creation; each page as it stands when it is read."""
+        return (summary for summary, _ in self._matching(partition, wanted))
+
+    def rows(self, partition: int, wanted: Filters) -> Iterator[WorkflowRow]:
+        """Yield their rows."""
+        return (row_of(values) for _, values in self._matching(partition, wanted))
+
+    def _matching(self, partition: int, wanted: Filters) -> Iterator[tuple[Summary, Sequence[Any]]]:
         if not all(map(_is_text, (wanted.name or "", wanted.status or "", *wanted.tags, *wanted.tags.values()))):
             return  # no name and no tag is such a text
         after = (wanted.since_us if wanted.since_us is not None else -1, "")
@@ -167,7 +174,7 @@ class WorkflowTable:
         for rows in chain(PAGES, repeat(PAGES[-1])):
             page = self._page(partition, wanted, after, rows)
             summaries = [summary_of(values) for values in page]
-            yield from (one for one in summaries if wanted.match(one))
+            yield from (one for one in zip(summaries, page, strict=True) if wanted.match(one[0]))
             if len(page) < rows:
                 return
             after = (summaries[-1].created_us, summaries[-1].id)

@@ -43,28 +43,49 @@ def find(reading: Reading, filters: Filters) -> list[Row]:
     """Return the matching workflows of all partitions, in order of creation, as of what is durable now."""
     rows: list[Row] = []
     for partition in range(reading.log.partition_count):
-        rows.extend(row for row in fold(reading, partition) if filters.match(row.summary))
+        since = fold(reading, partition)
+        rows += (
+            Row(row.summary, partition, {one.id: one.name for one in row.queued})
+            for row in reading.stored.rows(partition, filters)
+            if row.summary.id not in since
+        )
+        rows += (row for row in since.values() if filters.match(row.summary))
     rows.sort(key=lambda row: row.created)
     return rows
 
 
-def fold(reading: Reading, partition: int) -> Iterator[Row]:
-    """Fold one partition's events into rows; payloads are passed over."""
+def going_on(reading: Reading, partition: int) -> Iterator[Row]:
+    """Yield the workflows of a partition that are not over, and maybe some that are."""
+    since = fold(reading, partition)
+    for row in reading.stored.going_on(partition):
+        if row.summary.id not in since:
+            yield Row(row.summary, partition, {one.id: one.name for one in row.queued})
+    yield from since.values()
+
+
+def fold(reading: Reading, partition: int) -> dict[str, Row]:
+    """Fold those of a partition's events that are not in the stored views; payloads are passed over.
+
+    Returns the workflows they are of, by id.
+    """
     current = CurrentState()
     queues = SignalQueues()
-    for record in reading.records(reading.events_topic, partition):
+    for record in reading.records(reading.events_topic, partition, reading.stored.next_offset(partition)):
         event = reading.decode(record)
         if event is None:
             continue
-        known = current.get(event.workflow_id)
+        workflow_id = event.workflow_id
+        if workflow_id not in current and (row := reading.stored.get(workflow_id)) is not None:
+            current.restore(row.summary)
+            queues.restore({workflow_id: row.queued} if row.queued else {})
+        known = current.get(workflow_id)
         expected = 1 if known is None else known.seq + 1
         if event.seq != expected:
-            reading.note(f"workflow {event.workflow_id}: event {event.seq} stands where {expected} should")
+            reading.note(f"workflow {workflow_id}: event {event.seq} stands where {expected} should")
             continue
-        current.apply(event.workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker)
-        queues.apply(event.workflow_id, event.time_us, event.data)
-    for summary in current:
-        yield Row(summary, partition, queues.queued(summary.id))
+        current.apply(workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker)
+        queues.apply(workflow_id, event.time_us, event.data)
+    return {one.id: Row(one, partition, queues.queued(one.id)) for one in current}
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 from gasoline_es.cli import parked, render
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
-from gasoline_es.cli.listing import Row, fold
+from gasoline_es.cli.listing import Row, going_on
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.parked import Standing
 from gasoline_es.cli.reading import Reading
-from gasoline_es.cli.single import sound_facts
+from gasoline_es.cli.single import history_records, sound_facts
 from gasoline_es.core import events as ev
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.fact_writing import inner
@@ -63,7 +63,7 @@ def queued(reading: Reading, wanted: Wanted) -> list[Queued]:
     for partition in partitions:
         having = {
             row.summary.id: row
-            for row in fold(reading, partition)
+            for row in going_on(reading, partition)
             if row.queued
             and (wanted.workflow is None or row.summary.name == wanted.workflow)
             and (wanted.to is None or row.summary.id == wanted.to)
@@ -74,13 +74,11 @@ def queued(reading: Reading, wanted: Wanted) -> list[Queued]:
 
 def _received(reading: Reading, partition: int, having: dict[str, Row]) -> Iterator[Queued]:
     """Yield the queued signals of these workflows. When each came, and from whom, is told by its event: read again."""
-    if not having:
-        return
     latest: dict[tuple[str, str], Queued] = {}  # of an id that came again after it was forgotten, the last
-    for record in reading.records(reading.events_topic, partition):
-        row = having.get(record.key.rpartition("/")[0])
-        event = None if row is None else reading.decode(record)
-        if row is None or event is None or not isinstance(event.data, ev.SignalReceived):
+    recorded = ((one, record) for one in having.values() for record in history_records(reading, one.summary.id))
+    for row, record in recorded:
+        event = reading.decode(record)
+        if event is None or not isinstance(event.data, ev.SignalReceived):
             continue
         data, summary = event.data, row.summary
         if data.signal_id in row.queued:

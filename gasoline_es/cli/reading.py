@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gasoline_es.cli.failures import Failure, Misuse
 from gasoline_es.cli.settings import Settings
@@ -23,6 +23,9 @@ from gasoline_es.log.names import check_namespace
 from gasoline_es.log.opening import directory_of, open_log
 from gasoline_es.log.port import Log, Record
 
+if TYPE_CHECKING:
+    from gasoline_es.cli.stored import Stored
+
 DEFAULT_NAMESPACE: Final = "default"
 
 
@@ -34,16 +37,31 @@ class Reading:
         self.damages: Final = damages
         self.topics: Final = Topics(log.namespace)
         self.events_topic: Final = self.topics.events
+        self._stored: Stored | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """The stored views as of now, when they are first asked for."""
+        if self._stored is None:
+            from gasoline_es.cli.stored import open_stored  # SQLite is loaded where it is needed
+
+            self._stored = open_stored(self.log)
+        return self._stored
+
+    def close(self) -> None:
+        """Let go of the stored views."""
+        if self._stored is not None:
+            self._stored.close()
 
     def note(self, damage: str) -> None:
         """Take note of something that could not be read."""
         if damage not in self.damages:
             self.damages.append(damage)
 
-    def records(self, topic: str, partition: int) -> Iterator[Record]:
+    def records(self, topic: str, partition: int, start: int = 0) -> Iterator[Record]:
         """Yield the records of a single-writer topic's partition, in order of offset, up to damage if there is any."""
         try:
-            yield from self.log.read(topic, partition)
+            yield from self.log.read(topic, partition, start)
         except LogCorrupt as error:
             self.note(error.message)
 
@@ -77,9 +95,11 @@ def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Re
     # One event loop for all of it; between the two coroutines everything is plain blocking calls, which Ctrl-C ends.
     with asyncio.Runner() as runner:
         log = runner.run(open_log(settings.url, namespace=wanted, readonly=True))
+        opened = Reading(log, damages)
         try:
-            yield Reading(log, damages)
+            yield opened
         finally:
+            opened.close()
             runner.run(log.close())
     if damages:
         more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""

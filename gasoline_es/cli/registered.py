@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gasoline_es.cli import render
 from gasoline_es.cli.escape import escape
-from gasoline_es.cli.listing import fold
+from gasoline_es.cli.listing import going_on
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import Reading
 from gasoline_es.core.announced import WORKER, Announced
@@ -104,7 +104,7 @@ def _worker(announced: Announced, owners: Iterable[Owner]) -> Worker:
 def _waiting(reading: Reading) -> Counter[str]:
     waiting: Counter[str] = Counter()
     for partition in range(reading.log.partition_count):
-        for row in fold(reading, partition):
+        for row in going_on(reading, partition):
             if row.summary.status in ("running", "sleeping"):
                 waiting[row.summary.name] += 1
     return waiting

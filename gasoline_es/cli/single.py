@@ -15,8 +15,9 @@ from gasoline_es.core.events import ErrorInfo, Fact
 from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.errors import WorkflowNotFound
+from gasoline_es.errors import LogError, WorkflowNotFound
 from gasoline_es.log.port import Record
+from projections.history import located
 
 _WAITED_FOR_MAX: Final = 3
 """Of so many workflows that one waits for `get` says where they stand, as each has to be read."""
@@ -38,7 +39,7 @@ def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
     partition = partition_of(check_workflow_id(workflow_id), reading.log.partition_count)
     prefix = f"{workflow_id}/"
     found = False
-    for record in reading.records(reading.events_topic, partition):
+    for record in _records(reading, partition, workflow_id):
         if record.key.startswith(prefix):
             found = True
             yield record
@@ -47,6 +48,23 @@ def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
         if reading.damages:
             raise Failure(f"workflow {workflow_id} was not found in what can be read of {where}: {reading.damages[0]}")
         raise Failure(f"workflow {workflow_id} was not found in {where}: `gasoline workflow list` shows what there is")
+
+
+def _records(reading: Reading, partition: int, workflow_id: str) -> Iterator[Record]:
+    """Yield the records of a partition among which those of a workflow are: as few as the stored views know of."""
+    topic, since = reading.events_topic, reading.stored.next_offset(partition)
+    row = reading.stored.get(workflow_id)
+    if row is not None:
+        lie = located(row.events)
+        if lie.forgotten:
+            since = row.events.first
+        else:
+            try:
+                yield from reading.log.read_at(topic, partition, lie.offsets, lie.places)
+            except LogError as error:
+                reading.note(error.message)
+                since = row.events.first
+    yield from reading.records(topic, partition, since)
 
 
 def load(reading: Reading, workflow_id: str) -> Workflow:

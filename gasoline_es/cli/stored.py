@@ -1,0 +1,61 @@
+"""The stored views of a log that is looked at, as of one moment: what they hold need not be folded again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gasoline_es.core.filters import Filters
+from gasoline_es.core.topics import Topics
+from gasoline_es.errors import LogError, ProjectionError
+from gasoline_es.log.port import Log
+from projections.known import unknown
+from projections.stores.opening import open_store
+from projections.stores.port import START, Feed, Position, Snapshot
+from projections.workflow_rows import WorkflowRow
+from projections.workflow_table import WorkflowTable
+from projections.workflows import NAME, VERSION
+
+
+class Stored:
+    """Rows of workflows, and up to where each partition is in them."""
+
+    def __init__(self, log: Log, snapshot: Snapshot[object] | None) -> None:
+        self._events: Final = Topics(log.namespace).events
+        self._positions: Final[dict[Feed, Position]] = {} if snapshot is None else dict(snapshot.positions)
+        self._table: Final = None if snapshot is None else WorkflowTable(snapshot.db)
+        self._snapshot: Final = snapshot
+
+    def next_offset(self, partition: int) -> int:
+        """Return the offset of the first event of a partition that is not in the rows."""
+        return self._positions.get(Feed(self._events, partition), START).next_offset
+
+    def get(self, workflow_id: str) -> WorkflowRow | None:
+        return None if self._table is None else self._table.get(workflow_id)
+
+    def rows(self, partition: int, wanted: Filters) -> Iterator[WorkflowRow]:
+        """Yield the rows of a partition that match, in order of creation."""
+        return iter(()) if self._table is None else self._table.rows(partition, wanted)
+
+    def going_on(self, partition: int) -> Iterator[WorkflowRow]:
+        """Yield the rows of all that are not over, in order of dispatch."""
+        return iter(()) if self._table is None else self._table.going_on(partition)
+
+    def close(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
+
+
+def open_stored(log: Log) -> Stored:
+    """Open what there is, if it can be relied on; else nothing is stored, and all is folded."""
+    snapshot: Snapshot[object] | None = None
+    try:
+        snapshot = open_store(log).snapshot(NAME)
+        decided = {feed: at for feed, at in snapshot.positions.items() if not log.undecided(*feed)}
+        if snapshot.meta.version == VERSION and unknown(log, snapshot.meta, decided) is None:
+            return Stored(log, snapshot)
+    except (LogError, ProjectionError):
+        pass
+    if snapshot is not None:
+        snapshot.close()
+    return Stored(log, None)
