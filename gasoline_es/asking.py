@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.decide import not_found, without_output
 from gasoline_es.core.durations import duration_us, to_datetime
-from gasoline_es.core.events import Event, WorkflowCompleted
+from gasoline_es.core.events import Event, Fact, WorkflowCompleted
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ids import (
     check_workflow_id,
 )
-from gasoline_es.core.state import Status, Summary, WorkflowState
+from gasoline_es.core.state import Status, Summary, WorkflowState, created
 from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import (
-    LogCorrupt,
-    WorkflowFailed,
-)
+from gasoline_es.errors import LogCorrupt, WorkflowFailed, WorkflowNotFound
 from gasoline_es.handles import WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.outside import Outside
-from gasoline_es.runtime.histories import fold, history
+from gasoline_es.runtime.histories import facts_of, fold, history
 from gasoline_es.runtime.watching import Watch
 
 if TYPE_CHECKING:
@@ -50,12 +50,22 @@ class Asking(Outside):
         found = await self._node.find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
         return None if found is None else WorkflowHandle(cast("Client", self), found, workflow)
 
-    async def get(self, workflow_id: str) -> WorkflowInfo:
-        """Return where a workflow stands, as of what is durable. Raises: WorkflowNotFound."""
+    async def get(self, workflow_id: str, *, as_of: datetime | int | None = None) -> WorkflowInfo:
+        """Return where a workflow stands, as of what is durable.
+
+        ``as_of``: where it stood at that time, by what it had recorded before its first event that is younger; or behind
+        its event of that number, from 1. That costs a read of its history.
+
+        Raises: WorkflowNotFound: there is none, or it was dispatched later. ValueError: a time has no zone, a number is
+            below 1.
+        """
         self._outside("get")
         index = self._index(workflow_id)
         summary = await self._summary(index, workflow_id)
-        return self._info(summary, index, await self._state(index, workflow_id))
+        if as_of is None:
+            return self._info(summary, index, await self._state(index, workflow_id))
+        state = await self._state_as_of(index, workflow_id, as_of)
+        return self._info(state.summary, index, state)
 
     async def history(self, workflow_id: str) -> builtins.list[Event]:
         """Return a workflow's events in order. Raises: WorkflowNotFound."""
@@ -75,33 +85,62 @@ class Asking(Outside):
         since: datetime | None = None,
         until: datetime | None = None,
         payloads: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+        as_of: datetime | None = None,
     ) -> AsyncIterator[WorkflowInfo]:
         """Yield workflows in order of creation that match all that is given.
 
         ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
-        read the inputs, outputs and states, which costs a read of each history.
+        read the inputs, outputs and states, which costs a read of each history. ``limit``: no more than so many. ``after``:
+        only those behind this one in that order, the last of the page before. ``as_of``: as they stood at that time, by the
+        events of each partition before the first one that is younger; the log is folded from its start for it.
 
-        Raises: ValueError: there is no such status, or a time has no zone. LogCorrupt: the log is damaged; all that can be
-            read was yielded before.
+        Raises: ValueError: there is no such status, a time has no zone, a limit below 1, or payloads of another time.
+            WorkflowNotFound: there is no workflow ``after``. LogCorrupt: the log is damaged; all that can be read was yielded
+            before.
         """
         self._outside("list")
         if status is not None and status not in _STATUSES:
             raise ValueError(f"there is no status {status!r}: it is one of {', '.join(_STATUSES)}")
         since_us = None if since is None else _moment_us("since", since)
         until_us = None if until is None else _moment_us("until", until)
-        wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us)
-        found: builtins.list[tuple[int, str, int, Summary]] = []
+        as_of_us = None if as_of is None else _moment_us("as_of", as_of)
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"limit={limit!r}: it is a number of workflows, from 1 up, or None for all")
+        if payloads and as_of is not None:
+            raise ValueError("payloads=True with as_of: `get(id, as_of=…)` gives those of one workflow at another time")
+        behind = None if after is None else created(await self._summary(self._index(after), after))
+        wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us, behind)
+        parts: builtins.list[Iterator[Summary]] = []
         damage: LogCorrupt | None = None
         for index in range(self._node.log.partition_count):
-            views, damaged = await self._node.readable(index)
-            damage = damage or damaged
-            found.extend((s.created_us, s.id, index, s) for s in views.summaries() if wanted.match(s))
-        found.sort(key=lambda entry: entry[:2])
-        for _, workflow_id, index, summary in found:
-            state = await self._state(index, workflow_id) if payloads else None
+            if as_of_us is None:
+                views, damaged = await self._node.readable(index)
+                damage = damage or damaged
+            else:
+                views = await self._node.views_as_of(index, as_of_us)
+            parts.append(views.matching(wanted))
+        for summary in islice(merge(*parts, key=created), limit):
+            index = self._node.index_of(summary.id)
+            state = await self._state(index, summary.id) if payloads else None
             yield self._info(summary, index, state)
         if damage is not None:
             raise damage
+
+    async def counts(self, *, name: str | None = None) -> dict[str, dict[Status, int]]:
+        """Return how many workflows of each name stand where: name → status → how many, by name; without going through them.
+
+        Raises: LogCorrupt: the log is damaged.
+        """
+        self._outside("counts")
+        found: dict[str, dict[Status, int]] = {}
+        for index in range(self._node.log.partition_count):
+            for (one, status), count in (await self._node.counted(index)).tally().standing.items():
+                if name is None or one == name:
+                    standing = found.setdefault(one, {})
+                    standing[status] = standing.get(status, 0) + count
+        return dict(sorted(found.items()))
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -191,6 +230,24 @@ class Asking(Outside):
     async def _state(self, index: int, workflow_id: str) -> WorkflowState:
         views, _ = await self._node.readable(index)  # damage was told by whoever looked the workflow up
         return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
+
+    async def _state_as_of(self, index: int, workflow_id: str, as_of: datetime | int) -> WorkflowState:
+        moment_us = _moment_us("as_of", as_of) if isinstance(as_of, datetime) else 0
+        if not isinstance(as_of, datetime) and (type(as_of) is not int or as_of < 1):
+            raise ValueError(f"as_of={as_of!r}: it is a time with a zone, or the number of an event, from 1 up")
+        views, _ = await self._node.readable(index)
+        log, topic = self._node.log, self._node.topics.events
+
+        def facts() -> Iterator[Fact]:
+            recorded = facts_of(workflow_id, log, topic, index, views)
+            if isinstance(as_of, datetime):
+                return takewhile(lambda fact: fact[2] <= moment_us, recorded)
+            return islice(recorded, as_of)
+
+        state = fold_facts(workflow_id, facts)
+        if not state.summary.seq:
+            raise WorkflowNotFound(f"workflow {workflow_id} was dispatched later than {as_of}", workflow_id=workflow_id)
+        return state
 
     def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:
         waiting = summary.waiting

@@ -12,6 +12,7 @@ from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import check_operator
+from gasoline_es.core.ports import ViewKeeper
 from gasoline_es.definitions import Workflow
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
@@ -22,9 +23,9 @@ from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from gasoline_es.sync import SyncGasoline
 from projections.definition import check_projection
+from projections.memory_keeper import MemoryKeeper
 from projections.reading import ProjectionView
 from projections.stores.opening import open_store
-from projections.views import PartitionViews
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import TracerProvider, Tracing
@@ -185,9 +186,21 @@ class Gasoline(Client):
             self._worker.wake_projections()
 
 
-def node_on(log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom) -> Node:
-    """Put an engine on an open log. It does nothing before its ``start``."""
-    return Node(log, clock, PartitionViews, entropy)
+def node_on(
+    log: Log, clock: Clock, entropy: Callable[[int], bytes] = os.urandom, keeper: ViewKeeper[Any] | None = None
+) -> Node:
+    """Put an engine on an open log. It does nothing before its ``start``. ``keeper`` None: views stay in memory."""
+    return Node(log, clock, keeper or MemoryKeeper(), entropy)
+
+
+def _keeper(log: Log) -> ViewKeeper[Any]:
+    """Return what keeps the views of a log: a store that lies with it, if it is one on disk."""
+    if not log.url.startswith("file:"):
+        return MemoryKeeper()
+    from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
+
+    store = open_store(log)
+    return keep_in(store, log) if log.writable else read_from(store, log) or MemoryKeeper()
 
 
 def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
@@ -251,7 +264,12 @@ class _Opening:
     async def __aenter__(self) -> Gasoline:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
-        self._node = node_on(log, self._clock)
+        try:
+            keeper = _keeper(log)
+        except BaseException:
+            await log.close()
+            raise
+        self._node = node_on(log, self._clock, keeper=keeper)
         self._node.tracing = self._tracing
         self._node.start()
         return Gasoline(self._node, self._operator)

@@ -95,9 +95,12 @@ class WorkflowHandle(Generic[O]):
         """
         await self._client.discard_signal(signal_id, to=self.id)
 
-    async def get(self) -> WorkflowInfo:
-        """Return where it stands. Raises: WorkflowNotFound. DefinitionError: the id belongs to another name."""
-        info = await self._client.get(self.id)
+    async def get(self, *, as_of: datetime | int | None = None) -> WorkflowInfo:
+        """Return where it stands, or stood at a time or behind the event of that number (``Gasoline.get``).
+
+        Raises: WorkflowNotFound. DefinitionError: the id belongs to another name. ValueError: as of ``Gasoline.get``.
+        """
+        info = await self._client.get(self.id, as_of=as_of)
         check_its_name(self.id, self._definition.name, info.name)
         return info
 

@@ -10,7 +10,7 @@ from typing import Final
 from gasoline_es.core.commands import Revive
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import check_name
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Summary, created
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.node import Node
 
@@ -95,8 +95,8 @@ async def dead_ones(node: Node, wanted: Filters) -> list[Summary]:
     found: list[Summary] = []
     for index in range(node.log.partition_count):
         # As they stand now: what they died of is told, and that is gone once they are woken.
-        found += [one.copy() for one in (await node.views(index)).summaries() if wanted.match(one)]
-    return sorted(found, key=lambda one: (one.created_us, one.id))
+        found += [one.copy() for one in (await node.views(index)).matching(wanted)]
+    return sorted(found, key=created)
 
 
 def told(workflows: list[Summary], *, dry_run: bool, passed: int = 0, left: int = 0) -> ReviveInfo:

@@ -404,6 +404,7 @@ class SyncGasoline(_Blocking):
     discard_signal = _blocking(Client.discard_signal)
     find = _blocking(Client.find)
     get = _blocking(Client.get)
+    counts = _blocking(Client.counts)
     history = _blocking(Client.history)
     wake = _blocking(Client.wake)
     cancel = _blocking(Client.cancel)

@@ -9,7 +9,7 @@ from gasoline_es.core.state import Status, Summary
 
 
 class CurrentState:
-    """Summaries by workflow id, in order of dispatch."""
+    """Summaries by workflow id, in order of dispatch, of those that are in memory; and counts, of all there are."""
 
     def __init__(self) -> None:
         self._summaries: dict[str, Summary] = {}
@@ -39,11 +39,22 @@ class CurrentState:
         else:
             del self.counts[key]
 
+    def restore(self, summary: Summary) -> None:
+        """Have a workflow again that had left memory. It was counted all along."""
+        self._summaries[summary.id] = summary
+
+    def drop(self, workflow_id: str) -> None:
+        """Have a workflow no more that is kept elsewhere. It goes on to be counted."""
+        del self._summaries[workflow_id]
+
     def get(self, workflow_id: str) -> Summary | None:
         return self._summaries.get(workflow_id)
 
     def __iter__(self) -> Iterator[Summary]:
         return iter(self._summaries.values())
+
+    def __contains__(self, workflow_id: str) -> bool:
+        return workflow_id in self._summaries
 
     def __len__(self) -> int:
         return len(self._summaries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gasoline_es.core.codec import read
 from gasoline_es.core.events import Event, EventData
@@ -15,6 +15,10 @@ from projections.stores.port import check_name
 
 Apply: TypeAlias = Callable[[Event, Any], None]
 Setup: TypeAlias = Callable[[Any], None]
+
+
+ENGINES: Final = "workflows"
+"""The name of the engine's own projection."""
 
 
 class Projection:
@@ -136,6 +140,8 @@ def check_projection(given: object) -> Projection:
         check_name(made.name)
     except ProjectionError as error:
         raise DefinitionError(f"{type(made).__name__}: {error.message}") from error
+    if made.name == ENGINES and type(made).__module__ != "projections.workflows":
+        raise DefinitionError(f"{ENGINES!r} is the name of the engine's own projection: give this one another")
     if type(made.version) is not int or made.version < 1:
         raise DefinitionError(f"projection {made.name!r}: a version is a whole number from 1 up, not {made.version!r}")
     if isinstance(made.topics, str) or not made.topics or not all("." not in topic for topic in made.topics):

@@ -5,9 +5,11 @@ Sixteen bytes an event in memory, and none for what a loop has forgotten; cold h
 
 from __future__ import annotations
 
+import sys
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.ports import Located, Received
@@ -25,11 +27,27 @@ class _Whole:
     last: int
 
 
+_Events: TypeAlias = "array[int] | LoopedEvents | _Whole"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvents:
+    """What the index knows of a workflow, as data. ``first``, ``last``: offsets of its first and of its newest event.
+
+    ``positions``: offset and place of each event, 8 bytes each; empty if ``more`` says it otherwise, which JSON can hold.
+    """
+
+    first: int
+    last: int
+    positions: bytes
+    more: Mapping[str, Any]
+
+
 class HistoryIndex:
     """Offsets and places by workflow id: of every event, or, once a workflow has begun a loop, of those replay needs."""
 
     def __init__(self) -> None:
-        self._events: dict[str, array[int] | LoopedEvents | _Whole] = {}
+        self._events: dict[str, _Events] = {}
         self._queued: dict[str, dict[str, tuple[int, int]]] = {}
         """Of workflows without loops, the signals that are not taken yet: seq and time."""
         self._unforgetting: set[str] = set()
@@ -99,22 +117,96 @@ class HistoryIndex:
             self._unforgetting.add(workflow_id)
             self._queued.pop(workflow_id, None)
 
+    def last(self, workflow_id: str) -> int:
+        """Return the offset of the newest event of a workflow that is known."""
+        events = self._events[workflow_id]
+        return events.last if isinstance(events, LoopedEvents | _Whole) else events[-2]
+
+    # --- leaving memory, and coming back ------------------------------------------------------------------------------
+
+    def kept(self, workflow_id: str) -> KeptEvents:
+        """Return all that is known here of a workflow, as data that does not change."""
+        events = self._events[workflow_id]
+        if isinstance(events, LoopedEvents):
+            return KeptEvents(events.first, events.last, b"", {"looped": events.members()})
+        if isinstance(events, _Whole):
+            return KeptEvents(events.first, events.last, b"", {"whole": events.count})
+        more: dict[str, Any] = {}
+        if workflow_id in self._unforgetting:
+            more["unforgetting"] = True
+        if workflow_id in self._queued:
+            more["queued"] = dict(self._queued[workflow_id])
+        return KeptEvents(events[0], events[-2], _packed(events), more)
+
+    def restore(self, workflow_id: str, kept: KeptEvents) -> None:
+        """Know of a workflow again what :meth:`kept` returned."""
+        events = self._events[workflow_id] = _unpacked(kept)
+        if type(events) is array:
+            if kept.more.get("unforgetting"):
+                self._unforgetting.add(workflow_id)
+            if queued := kept.more.get("queued"):
+                self._queued[workflow_id] = {signal_id: (seq, at_us) for signal_id, (seq, at_us) in queued.items()}
+
+    def drop(self, workflow_id: str) -> None:
+        """Know nothing of a workflow any more."""
+        del self._events[workflow_id]
+        self._unforgetting.discard(workflow_id)
+        self._queued.pop(workflow_id, None)
+
+    # --- where events lie ---------------------------------------------------------------------------------------------
+
     def located(self, workflow_id: str) -> Located:
         """Return where those events of a workflow lie that its replay needs; none of one that is not known."""
         events = self._events.get(workflow_id)
-        if isinstance(events, LoopedEvents):
-            return events.located()
-        if isinstance(events, _Whole):
-            return Located((), (), (), events.count, events.first, events.last, whole=True)
-        if events is None:
-            return Located((), (), ())
-        return Located(range(1, len(events) // 2 + 1), events[0::2], events[1::2], 0, events[0], events[-2])
+        return Located((), (), ()) if events is None else _located(events)
 
     def received(self, workflow_id: str) -> Received:
         """Return where the signals lie whose ids a workflow remembers, among other events of it."""
         events = self._events.get(workflow_id)
-        if isinstance(events, LoopedEvents):
-            return events.received()
-        located = self.located(workflow_id)
-        assert not located.whole, "who folds all of a workflow knows its signals"
-        return Received(located.offsets, located.places, None)
+        return Received((), (), None) if events is None else _received(events)
+
+
+def located(kept: KeptEvents) -> Located:
+    """Return the same of a workflow that is not in memory."""
+    return _located(_unpacked(kept))
+
+
+def received(kept: KeptEvents) -> Received:
+    """Return the same of a workflow that is not in memory."""
+    return _received(_unpacked(kept))
+
+
+def _located(events: _Events) -> Located:
+    if isinstance(events, LoopedEvents):
+        return events.located()
+    if isinstance(events, _Whole):
+        return Located((), (), (), events.count, events.first, events.last, whole=True)
+    return Located(range(1, len(events) // 2 + 1), events[0::2], events[1::2], 0, events[0], events[-2])
+
+
+def _received(events: _Events) -> Received:
+    if isinstance(events, LoopedEvents):
+        return events.received()
+    located = _located(events)
+    assert not located.whole, "who folds all of a workflow knows its signals"
+    return Received(located.offsets, located.places, None)
+
+
+def _packed(events: array[int]) -> bytes:
+    """Pack offsets and places, little-endian, so that any machine reads what another has kept."""
+    if sys.byteorder == "big":
+        events = array("q", events)
+        events.byteswap()
+    return events.tobytes()
+
+
+def _unpacked(kept: KeptEvents) -> _Events:
+    if "looped" in kept.more:
+        return LoopedEvents.of_members(kept.more["looped"])
+    if "whole" in kept.more:
+        return _Whole(kept.more["whole"], kept.first, kept.last)
+    events = array("q")
+    events.frombytes(kept.positions)
+    if sys.byteorder == "big":
+        events.byteswap()
+    return events

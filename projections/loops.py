@@ -11,9 +11,10 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.location import Location
+from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.ports import Located, Received
 from gasoline_es.core.state import RETAGGED_MAX, SIGNALS_REMEMBERED, SIGNALS_REMEMBERED_US
 
@@ -52,6 +53,20 @@ class _Loop:
         if iteration > self.highest:
             self.highest = iteration
 
+    def members(self) -> list[Any]:
+        """Return all of it as JSON can hold it."""
+        inner = [format_location(at) for at in self.inner]
+        return [self.commit, self.carries, list(self.carrying), self.events.tolist(), self.highest, inner]
+
+    @classmethod
+    def of_members(cls, members: list[Any]) -> _Loop:
+        """Make it again of what :meth:`members` returned."""
+        commit, carries, carrying, events, highest, inner = members
+        loop = cls(_mark(commit), carries)
+        loop.carrying, loop.events, loop.highest = [_mark(mark) for mark in carrying], array("q", events), highest
+        loop.inner = dict.fromkeys(map(parse_location, inner))
+        return loop
+
     def marks(self) -> Iterator[Mark]:
         yield from self.carrying
         yield self.commit
@@ -86,6 +101,17 @@ class RecentSignals:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield offset and place of each."""
         return zip(self._events[self._head :: 3], self._events[self._head + 1 :: 3], strict=True)
+
+    def members(self) -> list[Any]:
+        """Return all of it as JSON can hold it."""
+        return [self.forgotten_us, self._events[self._head :].tolist()]
+
+    @classmethod
+    def of_members(cls, members: list[Any]) -> RecentSignals:
+        """Make it again of what :meth:`members` returned."""
+        signals = cls()
+        signals.forgotten_us, signals._events = members[0], array("q", members[1])
+        return signals
 
 
 class LoopedEvents:
@@ -281,6 +307,48 @@ class LoopedEvents:
         self._loops, self._queued, self._tags, self._document, self._carried = {}, {}, None, None, None
         self._failed = self._suspended = None
 
+    # --- as data ------------------------------------------------------------------------------------------------------
+
+    def members(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        document = None
+        if self._document is not None:
+            mark, around = self._document
+            document = [mark, next(format_location(at) for at, loop in self._loops.items() if loop is around)]
+        return {
+            "rest": self._rest.tolist(),
+            "forgotten": self._forgotten,
+            "count": self.count,
+            "first": self.first,
+            "last": self.last,
+            "loops": [[format_location(at), *loop.members()] for at, loop in self._loops.items()],
+            "queued": dict(self._queued),
+            "signals": None if self._signals is None else self._signals.members(),
+            "tags": None if self._tags is None else list(self._tags),
+            "document": document,
+            "carried": self._carried,
+            "failed": self._failed,
+            "suspended": self._suspended,
+        }
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, Any]) -> LoopedEvents:
+        """Make it again of what :meth:`members` returned, as JSON gives it back."""
+        made = cls.__new__(cls)
+        made._rest = array("q", members["rest"])
+        made._forgotten, made.count = members["forgotten"], members["count"]
+        made.first, made.last = members["first"], members["last"]
+        made._loops = {parse_location(at): _Loop.of_members(loop) for at, *loop in members["loops"]}
+        made._queued = {signal_id: _mark(mark) for signal_id, mark in members["queued"].items()}
+        signals, tags, document = members["signals"], members["tags"], members["document"]
+        made._signals = None if signals is None else RecentSignals.of_members(signals)
+        made._tags = None if tags is None else deque(map(_mark, tags), maxlen=RETAGGED_MAX + 1)
+        made._document = None if document is None else (_mark(document[0]), made._loops[parse_location(document[1])])
+        made._carried, made._failed, made._suspended = (
+            None if members[name] is None else _mark(members[name]) for name in ("carried", "failed", "suspended")
+        )
+        return made
+
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     def _marks(self) -> Iterator[Mark]:
@@ -310,6 +378,11 @@ class LoopedEvents:
             return Received(*_columns(marks), None)
         marks.update(self._signals)
         return Received(*_columns(marks), self._signals.forgotten_us)
+
+
+def _mark(members: Sequence[int]) -> Mark:
+    seq, offset, place = members
+    return seq, offset, place
 
 
 def _columns(marks: Mapping[int, int]) -> tuple[Sequence[int], Sequence[int]]:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived, WorkflowRerun
+
+
+class QueuedSignal(NamedTuple):
+    """A signal that waits in a workflow's queue. ``since_us``: when it came, microseconds UTC."""
+
+    id: str
+    name: str
+    since_us: int
 
 
 class SignalQueues:
@@ -45,6 +54,22 @@ class SignalQueues:
     def since(self) -> int | None:
         """Since when the oldest of all signals is queued: microseconds UTC; None: there is none."""
         return next(iter(self._since.values()), None)
+
+    def kept(self, workflow_id: str) -> list[QueuedSignal]:
+        """Return a workflow's queue as data."""
+        queue = self._queues.get(workflow_id)
+        if not queue:
+            return []
+        return [QueuedSignal(one, name, self._since[workflow_id, one]) for one, name in queue.items()]
+
+    def restore(self, queues: Mapping[str, Sequence[QueuedSignal]]) -> None:
+        """Have the queues of these workflows again that :meth:`kept` returned."""
+        entered: list[tuple[int, str, QueuedSignal]] = []
+        for workflow_id, queue in queues.items():
+            self._queues[workflow_id] = {one.id: one.name for one in queue}
+            entered += ((one.since_us, workflow_id, one) for one in queue)
+        for since_us, workflow_id, one in sorted(entered):
+            self._enter(workflow_id, one.id, one.name, since_us)
 
     def _enter(self, workflow_id: str, signal_id: str, name: str, time_us: int) -> None:
         self._since[workflow_id, signal_id] = time_us

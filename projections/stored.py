@@ -1,15 +1,17 @@
 """What is stored in the sequences of a partition: where it lies and by what it is found, no payloads (design §7).
 
-About 40 bytes for each event, and 400 for each originator.
+About 30 bytes for each event, 24 for each record, and 400 for each originator.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from gasoline_es.core.stored_events import (
     DecisionStored,
@@ -24,11 +26,15 @@ from gasoline_es.log.port import Record
 
 
 class _Sequence:
-    """One sequence. The event of number n is at index n - 1 of ``offsets``, ``places`` and ``kinds``."""
+    """One sequence. The event of number n is at index n - 1 of ``kinds``; the arrays of records have one item for each."""
 
-    __slots__ = ("by_kind", "by_tag", "kind_numbers", "kinds", "offsets", "originators", "places")
+    __slots__ = ("by_kind", "by_tag", "end", "firsts", "kind_numbers", "kinds", "offsets", "originators", "places")
 
     def __init__(self) -> None:
+        self.end = 0
+        """The number of the last event."""
+        self.firsts = array("q")
+        """The number of the first event of each record, ascending."""
         self.offsets = array("q")
         self.places = array("q")
         self.kinds = array("I")
@@ -40,33 +46,60 @@ class _Sequence:
         self.originators: dict[str, tuple[array[int], array[int]]] = {}
         """Originator → its versions, ascending, and the number of each."""
 
-    def add(self, offset: int, place: int, data: StoredData) -> None:
+    def add(self, offset: int, place: int, events: Sequence[StoredData]) -> None:
+        """Take in what the next record holds."""
+        seq = self.end
+        self.firsts.append(seq + 1)
         self.offsets.append(offset)
         self.places.append(place)
-        seq = len(self.offsets)
-        kind = ""
-        match data:
-            case EventStored():
-                kind = data.topic
-                versions, seqs = self.originators.setdefault(data.originator, (array("q"), array("q")))
-                if not versions or versions[-1] < data.version:
-                    versions.append(data.version)
-                    seqs.append(seq)
-                else:
-                    at = bisect_left(versions, data.version)
-                    versions.insert(at, data.version)
-                    seqs.insert(at, seq)
-            case DecisionStored():
-                kind = data.type
-                for tag in frozenset(data.tags):
-                    self.by_tag.setdefault(tag, array("q")).append(seq)
-            case TrackingStored():
-                pass
-        self.kinds.append(self.kind_numbers.setdefault(kind, len(self.kind_numbers)))
-        of_kind = self.by_kind.get(kind)
-        if of_kind is None:
-            of_kind = self.by_kind[kind] = array("q")
-        of_kind.append(seq)
+        # By runs: the events of one record are mostly of one originator, and of few kinds.
+        for kind, run in groupby(map(_KIND[type(events[0])], events)):
+            count = len(list(run))
+            self.kinds.extend(array("I", (self.kind_numbers.setdefault(kind, len(self.kind_numbers)),)) * count)
+            of_kind = self.by_kind.get(kind)
+            if of_kind is None:
+                of_kind = self.by_kind[kind] = array("q")
+            of_kind.extend(range(seq + 1, seq + count + 1))
+            seq += count
+        if isinstance(events[0], EventStored):
+            self._add_versions(events)
+        elif isinstance(events[0], DecisionStored):
+            self._add_tags(events)
+        self.end = seq
+
+    def _add_versions(self, events: Sequence[StoredData]) -> None:
+        seq = self.end
+        for originator, run in groupby(cast(Sequence[EventStored], events), _originator):
+            added = [event.version for event in run]
+            known = self.originators.get(originator)
+            if known is None:
+                known = self.originators[originator] = (array("q"), array("q"))
+            versions, seqs = known
+            if (not versions or versions[-1] < added[0]) and sorted(added) == added:
+                versions.extend(added)
+                seqs.extend(range(seq + 1, seq + len(added) + 1))
+            else:
+                for its_seq, version in enumerate(added, seq + 1):
+                    at = bisect_left(versions, version)
+                    versions.insert(at, version)
+                    seqs.insert(at, its_seq)
+            seq += len(added)
+
+    def _add_tags(self, events: Sequence[StoredData]) -> None:
+        for seq, data in enumerate(cast(Sequence[DecisionStored], events), self.end + 1):
+            for tag in frozenset(data.tags):
+                self.by_tag.setdefault(tag, array("q")).append(seq)
+
+
+_originator = attrgetter("originator")
+
+
+_KIND: Final[dict[type[StoredData], Callable[[Any], str]]] = {
+    EventStored: attrgetter("topic"),
+    DecisionStored: attrgetter("type"),
+    TrackingStored: lambda _: "",
+}
+"""By what the events of a kind are found."""
 
 
 class StoredView:
@@ -80,22 +113,20 @@ class StoredView:
         self._sequences: dict[str, _Sequence] = {}
         self._tracked: dict[str, int] = {}
 
-    def apply(self, offset: int, place: int, sequence: str, seq: int, data: StoredData) -> None:
-        """Fold the event at ``offset``, whose record lies at ``place``."""
+    def apply(self, offset: int, place: int, stored: Stored) -> None:
+        """Fold what the record at ``offset`` holds, which lies at ``place``. Raises: ValueError: its numbers do not follow."""
         self.next_offset = offset + 1
+        sequence, first, _, _, events = stored
         known = self._sequences.get(sequence)
         if known is None:
             known = self._sequences[sequence] = _Sequence()
-        if seq != len(known.offsets) + 1:
-            raise ValueError(f"event {seq} of the sequence {sequence!r} follows event {len(known.offsets)}")
-        known.add(offset, place, data)
-        if isinstance(data, TrackingStored):
+        if first != known.end + 1:
+            raise ValueError(f"event {first} of the sequence {sequence!r} follows event {known.end}")
+        known.add(offset, place, events)
+        for data in events:
+            if not isinstance(data, TrackingStored):
+                break  # records hold events of one kind
             self._tracked[data.application] = data.notification_id
-
-    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored]) -> None:
-        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
-        for offset, (sequence, seq, _, _, data) in enumerate(events, first_offset):
-            self.apply(offset, place, sequence, seq, data)
 
     def fold(self, records: Iterable[Record]) -> None:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
@@ -103,8 +134,7 @@ class StoredView:
             if record.value is None or record.offset is None:
                 continue
             try:
-                event = decode_stored(record.value)
-                self.apply(record.offset, record.place, event.sequence, event.seq, event.data)
+                self.apply(record.offset, record.place, decode_stored(record.value))
             except ValueError as error:
                 self.unreadable = self.unreadable or f"the event at offset {record.offset} does not read: {error}"
                 self.next_offset = record.offset + 1
@@ -112,7 +142,7 @@ class StoredView:
     def end(self, sequence: str) -> int:
         """Return the number of the last event, 0 if there is none."""
         known = self._sequences.get(sequence)
-        return 0 if known is None else len(known.offsets)
+        return 0 if known is None else known.end
 
     def first_known(self, sequence: str, originator: str, versions: Collection[int]) -> int | None:
         """Return one of these versions of an originator that is there, None if none is."""
@@ -154,7 +184,7 @@ class StoredView:
         known = self._sequences.get(sequence)
         if known is None:
             return []
-        end = len(known.offsets) + 1
+        end = known.end + 1
         stop = end if stop is None else min(stop, end)
         if not kinds:
             return list(islice(range(max(start, 1), stop), limit))
@@ -168,21 +198,36 @@ class StoredView:
         if known is None:
             return []
         if not query.items:
-            return list(islice(range(max(after, 0) + 1, len(known.offsets) + 1), limit))
+            return list(islice(range(max(after, 0) + 1, known.end + 1), limit))
         found = merge(*(_of_item(known, types, tags, after) for types, tags in query.items))
         return list(islice(_once(found), limit))
 
-    def located(self, sequence: str, seqs: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the offsets and the places of the events of these numbers, all of which must be there."""
+    def located(self, sequence: str, seqs: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]]:
+        """Return where the events of these ascending numbers are, all of which must be there.
+
+        By record: their offsets, their places, and which of the numbers each of them holds.
+        """
         known = self._sequences[sequence]
-        return [known.offsets[seq - 1] for seq in seqs], [known.places[seq - 1] for seq in seqs]
+        firsts = known.firsts
+        offsets: list[int] = []
+        places: list[int] = []
+        held: list[list[int]] = []
+        start, stop = 0, len(seqs)
+        while start < stop:
+            at = bisect_right(firsts, seqs[start]) - 1
+            end = stop if at + 1 == len(firsts) else bisect_left(seqs, firsts[at + 1], start)
+            offsets.append(known.offsets[at])
+            places.append(known.places[at])
+            held.append(list(seqs[start:end]))
+            start = end
+        return offsets, places, held
 
 
 def _of_item(known: _Sequence, types: Sequence[str], tags: Sequence[str], after: int) -> Iterator[int]:
     """Yield the numbers above ``after`` of what has all the tags and one of the types, ascending."""
     if not tags:
         if not types:
-            yield from range(max(after, 0) + 1, len(known.offsets) + 1)
+            yield from range(max(after, 0) + 1, known.end + 1)
             return
         of_kind = [known.by_kind[kind] for kind in dict.fromkeys(types) if kind in known.by_kind]
         yield from merge(*(numbers[bisect_right(numbers, after) :] for numbers in of_kind))

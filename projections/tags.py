@@ -66,6 +66,9 @@ class TagIndex:
             del self._by_name[had.name]
         self._drop_tags(workflow_id, had)
 
+    def __contains__(self, workflow_id: str) -> bool:
+        return workflow_id in self._entries
+
     def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
         """Yield the ids of the incomplete workflows of this name whose tags contain ``tags``, oldest first."""
         entries = self._entries

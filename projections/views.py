@@ -1,11 +1,15 @@
 """All views of one partition, folded together from its events in order of offset (design §7).
 
-In memory until stores with checkpoints come; the log is read from its start by whoever needs them first.
+In memory are the workflows that may still do something, and those whose rows are not stored yet. What is over leaves memory
+once a store has its row: then the store is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import chain
+from typing import Protocol
 
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import (
@@ -18,36 +22,106 @@ from gasoline_es.core.events import (
     WorkflowSilenced,
     WorkflowTagsUpdated,
 )
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.ports import Located, OnTagged, Received, Tally
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Status, Summary, created
 from gasoline_es.log.port import Record
 from projections.current import CurrentState
-from projections.history import HistoryIndex
+from projections.history import HistoryIndex, located, received
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
 from projections.schedules import ScheduleView
 from projections.stored import StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
+from projections.workflow_rows import WorkflowRow
+
+Counts = Mapping[tuple[str, Status], int]
+"""How many workflows of a name stand somewhere."""
+
+
+class KeptWorkflows(Protocol):
+    """What a store holds of one partition's workflows."""
+
+    def get(self, workflow_id: str) -> WorkflowRow | None: ...
+
+    def matching(self, wanted: Filters) -> Iterator[Summary]:
+        """Yield those that match, in order of creation."""
+        ...
+
+
+class Changes:
+    """The rows that are to be stored so that the store stands where the views stood when this was made.
+
+    They are made one by one: what is folded meanwhile has the row made of a workflow that it is about to change.
+    """
+
+    def __init__(self, views: PartitionViews, changed: Iterable[str], next_offset: int, counts: Counts) -> None:
+        self.next_offset = next_offset
+        self.last_place, self.last_record = views.last_place, views.last_record
+        """Of the last event that was folded: where it lies, its key and its value."""
+        self.counts = counts
+        self.rows: list[WorkflowRow] = []
+        self._views = views
+        self._left = dict.fromkeys(changed)
+
+    def __len__(self) -> int:
+        """Return how many rows are still to be made."""
+        return len(self._left)
+
+    def __contains__(self, workflow_id: str) -> bool:
+        return workflow_id in self._left
+
+    def ids(self) -> Iterator[str]:
+        """Yield the workflows whose rows these are."""
+        yield from (row.summary.id for row in self.rows)
+        yield from self._left
+
+    def make(self, count: int) -> None:
+        """Make so many more rows."""
+        while self._left and count:
+            self.make_of(next(iter(self._left)))
+            count -= 1
+
+    def make_of(self, workflow_id: str) -> None:
+        """Make the row of a workflow that is about to change."""
+        del self._left[workflow_id]
+        self.rows.append(self._views.row(workflow_id))
 
 
 class PartitionViews:
     """What the engine and its clients ask of a partition's past. Only durable events ever reach it."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptWorkflows | None = None, beside: PartitionViews | None = None) -> None:
+        """``kept``: the store that rows go to; None: everything stays in memory. ``beside``: who has what stands beside."""
         self.next_offset = 0
         """The offset of the next event to fold."""
+        self.last_place = 0
+        self.last_record: tuple[str, bytes] = ("", b"")
+        """Key and value of the last event that was folded. Whoever calls :meth:`apply` sets it, before others have a turn."""
+        self.stored_to = 0
+        """Before this offset everything is in the store, as far as is known here."""
+        self.drifted = False
+        """Whether the store was found to be further than what is folded here, so that the counts do not hold."""
+        self._kept = kept
+        self._changed: dict[str, None] = {}
+        """The workflows whose rows are older than what is folded here."""
+        self._saving: Changes | None = None
+        self._ahead: dict[str, int] = {}
+        """Up to which offset workflows stand here already."""
         self._current = CurrentState()
         self._history = HistoryIndex()
         self._tags = TagIndex()
         self._wake = WakeQueue()
         self._queues = SignalQueues()
-        self.schedules = ScheduleView()
-        self.parked = ParkedView()
-        self.stored = StoredView()
+        self.schedules: ScheduleView = ScheduleView() if beside is None else beside.schedules
+        self.parked: ParkedView = ParkedView() if beside is None else beside.parked
+        self.stored: StoredView = StoredView() if beside is None else beside.stored
         """These are folded from topics of their own: see there."""
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some."""
+
+    # --- folding ------------------------------------------------------------------------------------------------------
 
     def apply(
         self,
@@ -61,9 +135,12 @@ class PartitionViews:
         worker: str,
     ) -> None:
         """Fold the event at ``offset``, whose record lies at ``place``."""
+        if self._kept is not None and not self._prepare(self._kept, workflow_id, offset, seq):
+            return
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, seq, time_us, offset, place, data)
         self.next_offset = offset + 1
+        self.last_place = place
         if type(data) is ActivityCompleted and self._wake.runs(workflow_id):
             return  # most events: they change no queue, no tag and no wake-up
         if summary.status == "unreadable":
@@ -91,26 +168,156 @@ class PartitionViews:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
         for record in records:
             if record.value is not None and record.offset is not None:
+                self.last_record = record.key, record.value
                 self.apply(record.offset, record.place, *read_fact(record.key, record.value))
 
-    def summary(self, workflow_id: str) -> Summary | None:
-        return self._current.get(workflow_id)
+    # --- the store ----------------------------------------------------------------------------------------------------
 
-    def summaries(self) -> Iterator[Summary]:
-        """Yield all summaries in order of dispatch."""
-        return iter(self._current)
+    def _prepare(self, kept: KeptWorkflows, workflow_id: str, offset: int, seq: int) -> bool:
+        """Have the workflow of the next event in memory as it stands before it; False: the store has folded the event."""
+        if self._saving is not None and workflow_id in self._saving:
+            self._saving.make_of(workflow_id)
+        elif seq > 1 and workflow_id not in self._changed:
+            if workflow_id not in self._current and (row := kept.get(workflow_id)) is not None:
+                if row.events.last >= offset:
+                    # Another process stores, and is ahead: then the workflow stands here as it does there.
+                    self.drifted = True
+                    self._ahead[workflow_id] = row.events.last
+                if row.events.last < offset or _may_go_on(row):
+                    self._restore(row)
+            if self._ahead and offset <= self._ahead.get(workflow_id, -1):
+                self.next_offset = offset + 1
+                return False
+        self._ahead.pop(workflow_id, None)
+        self._changed[workflow_id] = None
+        return True
+
+    def load(self, next_offset: int, counts: Counts, going_on: Iterable[WorkflowRow]) -> None:
+        """Begin where the store stands. ``going_on``: the rows of all that are not over, in order of dispatch."""
+        assert not self.next_offset, "what was folded before is counted"
+        self.next_offset = self.stored_to = next_offset
+        self._current.counts.update(counts)
+        rows = list(going_on)
+        for row in rows:
+            self._restore_without_queues(row)
+        for row in sorted(rows, key=lambda row: row.running_since_us or 0):
+            self._wake.restore(row.summary, row.running_since_us)
+        self._queues.restore({row.summary.id: row.queued for row in rows if row.queued})
+
+    def _restore(self, row: WorkflowRow) -> None:
+        self._restore_without_queues(row)
+        self._wake.restore(row.summary, row.running_since_us)
+        self._queues.restore({row.summary.id: row.queued} if row.queued else {})
+
+    def _restore_without_queues(self, row: WorkflowRow) -> None:
+        summary = row.summary
+        self._current.restore(summary)
+        self._history.restore(summary.id, row.events)
+        if row.findable:
+            self._tags.put(summary.id, summary.name, summary.tags, row.events.first)
+
+    @property
+    def unsaved(self) -> int:
+        """How many rows of the store are older than what is folded here."""
+        return len(self._changed)
+
+    def changes(self) -> Changes:
+        """Begin to bring the store up to where the views stand now. To be ended by :meth:`saved` or :meth:`not_saved`."""
+        assert self._saving is None, "the rows of one save at a time"
+        self._saving = Changes(self, self._changed, self.next_offset, dict(self._current.counts))
+        self._changed = {}
+        return self._saving
+
+    def saved(self, stored_to: int) -> None:
+        """The rows are in the store, which stands at ``stored_to``, by this process or by another one that is ahead."""
+        saving, self._saving = self._saving, None
+        assert saving is not None
+        for row in saving.rows:
+            if row.summary.id not in self._changed:
+                self._let_go(row.summary.id)
+        self._stands_at(stored_to)
+
+    def not_saved(self) -> None:
+        """The rows are not in the store."""
+        saving, self._saving = self._saving, None
+        assert saving is not None
+        self._changed = dict.fromkeys(chain(saving.ids(), self._changed))
+
+    def saved_elsewhere(self, stored_to: int) -> None:
+        """Another process has stored rows: the store stands at ``stored_to``."""
+        if self._saving is None and stored_to > self.stored_to:
+            for workflow_id in [one for one in self._changed if self._history.last(one) < stored_to]:
+                del self._changed[workflow_id]
+                self._let_go(workflow_id)
+            self._stands_at(stored_to)
+
+    def _stands_at(self, stored_to: int) -> None:
+        self.stored_to = max(self.stored_to, stored_to)
+
+    def _let_go(self, workflow_id: str) -> None:
+        """Let a workflow leave memory that is over, and whose row is stored."""
+        summary = self._current.get(workflow_id)
+        if summary is None or summary.completed_us is None or workflow_id in self._tags:
+            return
+        if self._wake.runs(workflow_id) or self._queues.queued(workflow_id):
+            return  # as _may_go_on says of a row
+        self._current.drop(workflow_id)
+        self._history.drop(workflow_id)
+
+    def row(self, workflow_id: str) -> WorkflowRow:
+        """Return all that is known here of a workflow that is in memory."""
+        summary = self._current.get(workflow_id)
+        assert summary is not None
+        return WorkflowRow(
+            summary.copy(),
+            self._history.kept(workflow_id),
+            self._queues.kept(workflow_id),
+            workflow_id in self._tags,
+            self._wake.since(summary),
+        )
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def summary(self, workflow_id: str) -> Summary | None:
+        summary = self._current.get(workflow_id)
+        if summary is None and self._kept is not None:
+            row = self._kept.get(workflow_id)
+            return None if row is None else row.summary
+        return summary
+
+    def in_memory(self) -> list[Summary]:
+        """Return the workflows that are in memory."""
+        return list(self._current)
+
+    def matching(self, wanted: Filters) -> Iterator[Summary]:
+        """Yield the workflows that match, in order of creation."""
+        here = self.in_memory()
+        found = sorted((one for one in here if wanted.match(one)), key=created)
+        if self._kept is None:
+            yield from found
+            return
+        seen = {one.id for one in here}  # those that leave memory meanwhile must not come a second time
+        elsewhere = (one for one in self._kept.matching(wanted) if one.id not in seen)
+        yield from merge(found, elsewhere, key=created)
 
     def located(self, workflow_id: str) -> Located:
         """Return where those events of a workflow lie that its replay needs."""
-        return self._history.located(workflow_id)
+        row = self._row_elsewhere(workflow_id)
+        return self._history.located(workflow_id) if row is None else located(row.events)
 
     def received(self, workflow_id: str) -> Received:
         """Return where the signals lie whose ids a workflow remembers, among other events of it."""
-        return self._history.received(workflow_id)
+        row = self._row_elsewhere(workflow_id)
+        return self._history.received(workflow_id) if row is None else received(row.events)
+
+    def _row_elsewhere(self, workflow_id: str) -> WorkflowRow | None:
+        """Return the row of a workflow that is not in memory."""
+        return None if self._kept is None or workflow_id in self._current else self._kept.get(workflow_id)
 
     def needs_all(self, workflow_id: str) -> None:
-        """Forget nothing more of a workflow: its replay needs the complete history from now on."""
+        """Forget nothing more of a workflow in memory: its replay needs the complete history from now on."""
         self._history.needs_all(workflow_id)
+        self._changed[workflow_id] = None
 
     def running(self) -> list[str]:
         """Return the ids of the workflows that are to run now."""
@@ -140,4 +347,10 @@ class PartitionViews:
 
     def queued(self, workflow_id: str) -> Mapping[str, str]:
         """Return a workflow's queued signals: id → name, oldest first."""
-        return self._queues.queued(workflow_id)
+        row = self._row_elsewhere(workflow_id)
+        return self._queues.queued(workflow_id) if row is None else {one.id: one.name for one in row.queued}
+
+
+def _may_go_on(row: WorkflowRow) -> bool:
+    """Whether a workflow is to be in memory, as what it does next may concern it."""
+    return row.summary.completed_us is None or row.findable or row.running_since_us is not None or bool(row.queued)

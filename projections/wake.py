@@ -29,6 +29,16 @@ class WakeQueue:
         """Return since when the first of the running ones of each name is, without a pause: microseconds UTC."""
         return {name: next(iter(since.values())) for name, since in self._since.items()}
 
+    def since(self, summary: Summary) -> int | None:
+        """Return since when a workflow has been running, without a pause: microseconds UTC; None: it does not run."""
+        return self._since[summary.name][summary.id] if summary.id in self._running else None
+
+    def restore(self, summary: Summary, since_us: int | None) -> None:
+        """Know of a workflow again what :meth:`since` returned. To be called in this order: the longest running first."""
+        self.apply(summary)
+        if since_us is not None:
+            self._since[summary.name][summary.id] = since_us
+
     def runs(self, workflow_id: str) -> bool:
         """Whether a workflow is to run now."""
         return workflow_id in self._running

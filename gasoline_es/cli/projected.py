@@ -29,10 +29,13 @@ from projections.known import Undecided, unknown
 from projections.running import KeptUp, Runner
 from projections.stores.opening import open_store
 from projections.stores.port import START, AnyStore, Feed, GenerationInfo
+from projections.workflows import Workflows
 
 
-def chosen(module: str, names: Sequence[str] | None) -> list[Projection]:
-    """Load the projections of a module, only those of these names if any are given. Raises: Misuse."""
+def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
+    """Load the projections of a module, only those of these names if any are given; None: the engine's. Raises: Misuse."""
+    if module is None:
+        return [Workflows()]
     try:
         code = Code.parse(module)
         found = _projections(code)

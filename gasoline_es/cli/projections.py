@@ -17,10 +17,11 @@ commands = typer.Typer(
 )
 
 Module = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="MODULE",
-        help="The code: shop.views, shop/views.py, or shop.views:turnover for some of its projections.",
+        metavar="[MODULE]",
+        help="The code: shop.views, shop/views.py, or shop.views:turnover for some of its projections. Without it: workflows, "
+        "the engine's own.",
         show_default=False,
     ),
 ]
@@ -73,7 +74,7 @@ def status(context: typer.Context, store: Store = None, json: Json = None) -> No
 @commands.command(short_help="Keep the projections of a module up until SIGTERM.")
 def run(
     context: typer.Context,
-    module: Module,
+    module: Module = None,
     names: Names = None,
     once: Annotated[bool, typer.Option("--once", help="Fold what there is now, then end.")] = False,
     store: Store = None,
@@ -88,6 +89,7 @@ def run(
     Examples:
       gasoline --log file:./data projections run shop.views
       gasoline --log file:./data projections run shop.views turnover --once
+      gasoline --log file:./data projections run --store postgresql://db/views
 
     \b
     JSON, with --once, a line for each projection: projection, standing (folding;
@@ -107,7 +109,7 @@ def run(
 
 @commands.command(short_help="Build projections anew beside what is read, and swap.")
 def rebuild(
-    context: typer.Context, module: Module, names: Names = None, store: Store = None, json: Json = None
+    context: typer.Context, module: Module = None, names: Names = None, store: Store = None, json: Json = None
 ) -> None:
     """Build projections anew from the log's start, beside the tables that are read, then swap them in.
 
@@ -118,6 +120,7 @@ def rebuild(
     Examples:
       gasoline --log file:./data projections rebuild shop.views
       gasoline --log file:./data projections rebuild shop.views turnover
+      gasoline --log file:./data projections rebuild
 
     \b
     JSON, a line for each: projection, generation, records.
@@ -131,7 +134,9 @@ def rebuild(
 
 
 @commands.command(short_help="Compare projections with a fresh fold of the log.")
-def verify(context: typer.Context, module: Module, names: Names = None, store: Store = None, json: Json = None) -> None:
+def verify(
+    context: typer.Context, module: Module = None, names: Names = None, store: Store = None, json: Json = None
+) -> None:
     """Fold the log anew up to where the tables stand, compare row by row, and name the first difference.
 
     Nothing is changed, and others may go on folding. A difference means that the code changed without a new version, that
@@ -141,6 +146,7 @@ def verify(context: typer.Context, module: Module, names: Names = None, store: S
     Examples:
       gasoline --log file:./data projections verify shop.views
       gasoline --log file:./data projections verify shop.views turnover --json
+      gasoline --log file:./data projections verify
 
     \b
     JSON, a line for each: projection, generation, records, tables, rows,

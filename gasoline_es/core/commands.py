@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from gasoline_es import errors
 from gasoline_es.core.durations import DURATION_US_MAX, MAX_US
+from gasoline_es.core.events import fact
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
@@ -327,7 +328,7 @@ _LEFT_OUT = frozenset({_TRACEPARENT, "schedule", "parked"})
 """What is not written where it is None: the line is that of a version which does not know it, and can read it."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Reply:
     """What became of a command: the workflow or signal id it names, or an error.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Summary, created
 from gasoline_es.core.tags import matches
 
 
@@ -14,6 +14,7 @@ class Filters:
     """What a workflow must match; all of what is given.
 
     ``error``: a part of its error's text. Times are of its creation, microseconds UTC: from ``since_us``, before ``until_us``.
+    ``after``: it stands in the list behind the one that was created then, and has that id.
     """
 
     name: str | None = None
@@ -22,6 +23,7 @@ class Filters:
     error: str | None = None
     since_us: int | None = None
     until_us: int | None = None
+    after: tuple[int, str] | None = None
 
     def match(self, summary: Summary) -> bool:
         """Tell whether a workflow matches."""
@@ -30,6 +32,7 @@ class Filters:
             and (self.status is None or summary.status == self.status)
             and (self.since_us is None or summary.created_us >= self.since_us)
             and (self.until_us is None or summary.created_us < self.until_us)
+            and (self.after is None or created(summary) > self.after)
             and (self.error is None or (summary.error is not None and self.error in str(summary.error)))
             and matches(summary.tags, self.tags)
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gasoline_es.core.events import EventData
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.parked import Ended, Parked
 from gasoline_es.core.parked_events import ParkedEvent
 from gasoline_es.core.schedule_events import ScheduleEvent
@@ -104,8 +105,8 @@ class StoredView(Foldable, Protocol):
     unreadable: str | None
     """Why what is here cannot be relied on."""
 
-    def apply_all(self, first_offset: int, place: int, events: Sequence[Stored], /) -> None:
-        """Fold the events from ``first_offset`` on, whose records all lie at ``place``."""
+    def apply(self, offset: int, place: int, stored: Stored, /) -> None:
+        """Fold what the record at ``offset`` holds, which lies at ``place``."""
 
     def end(self, sequence: str, /) -> int: ...
 
@@ -137,8 +138,11 @@ class StoredView(Foldable, Protocol):
         """Return at most ``limit`` numbers above ``after`` of decisions that match, ascending."""
         ...
 
-    def located(self, sequence: str, seqs: Sequence[int], /) -> tuple[list[int], list[int]]:
-        """Return the offsets and the places of the events of these numbers, all of which must be there."""
+    def located(self, sequence: str, seqs: Sequence[int], /) -> tuple[list[int], list[int], list[list[int]]]:
+        """Return where the events of these ascending numbers are, all of which must be there.
+
+        By record: their offsets, their places, and which of the numbers each of them holds.
+        """
         ...
 
 
@@ -164,6 +168,10 @@ class Views(Protocol):
     """The views of one partition: folded from its durable events, in order of offset."""
 
     next_offset: int
+    last_record: tuple[str, bytes]
+    """Key and value of the last event that was folded. Whoever calls ``apply`` sets it, before others have a turn."""
+    drifted: bool
+    """Whether the store was found to be further than what is folded here: views that are loaded anew are right."""
     on_tagged: OnTagged | None
     """Called with the name and the tags of a workflow, for each event that gives it some."""
 
@@ -195,14 +203,21 @@ class Views(Protocol):
 
     def summary(self, workflow_id: str, /) -> Summary | None: ...
 
-    def summaries(self) -> Iterator[Summary]: ...
+    def matching(self, wanted: Filters, /) -> Iterator[Summary]:
+        """Yield the workflows that match, in order of creation."""
+        ...
+
+    @property
+    def unsaved(self) -> int:
+        """How many workflows are not stored as they stand here."""
+        ...
+
+    def saved_elsewhere(self, stored_to: int, /) -> None:
+        """Another process has stored the views up to this offset."""
 
     def located(self, workflow_id: str, /) -> Located: ...
 
     def received(self, workflow_id: str, /) -> Received: ...
-
-    def needs_all(self, workflow_id: str, /) -> None:
-        """Forget nothing more of a workflow: its replay needs the complete history from now on."""
 
     def running(self) -> list[str]: ...
 
@@ -215,3 +230,36 @@ class Views(Protocol):
     def find(self, name: str, tags: Mapping[str, str], /) -> Iterator[str]: ...
 
     def queued(self, workflow_id: str, /) -> Mapping[str, str]: ...
+
+
+V = TypeVar("V", bound=Views)
+
+
+class ViewKeeper(Protocol[V]):
+    """Keeps the views of a namespace's partitions where they outlive the process."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it does; else all is folded from the start of the log by each process."""
+        ...
+
+    def views(self, index: int, before: V | None, /) -> V:
+        """Return the views of a partition as they were stored last.
+
+        ``before``: views of it that are to be given up, but for what stands beside workflows, which goes on in the new ones.
+        """
+        ...
+
+    def fresh(self) -> V:
+        """Return views with nothing folded, which are not kept."""
+        ...
+
+    def stands(self, index: int, /) -> int:
+        """Return the offset up to which a partition's views are stored."""
+        ...
+
+    async def save(self, views: Mapping[int, V], /) -> None:
+        """Store what these views have folded since they were stored, if that can be done; failures are logged."""
+
+    async def close(self) -> None:
+        """Let go of the store."""

@@ -175,6 +175,11 @@ class Summary:
         self.error = ev.ErrorInfo("Unreadable", why)
 
 
+def created(summary: Summary) -> tuple[int, str]:
+    """Return what workflows are listed by: when they were dispatched."""
+    return summary.created_us, summary.id
+
+
 class WorkflowState:
     """Everything the engine decides from: the summary, the payloads, the signal queue and the history for replay."""
 

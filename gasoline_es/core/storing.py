@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Protocol, cast
 
+from gasoline_es.core.events import fact
 from gasoline_es.core.ids import check_name
 from gasoline_es.core.stored_events import (
     DECISIONS,
     TRACKING,
+    TYPES,
     DecisionStored,
     EventStored,
     StoredData,
@@ -47,7 +51,7 @@ class Condition:
     after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Store:
     """Store events at the end of a sequence, and how far somebody else's were processed: all of it or nothing.
 
@@ -88,8 +92,11 @@ class Known(Protocol):
         ...
 
 
-def conflict(command: Store, known: Known) -> StoreConflict | None:
-    """Return why this may not be stored, if something is there that it must not be stored beside."""
+def conflict(command: Store, known: Known, versions: Mapping[str, Sequence[int]]) -> StoreConflict | None:
+    """Return why this may not be stored, if something is there that it must not be stored beside.
+
+    ``versions``: of each originator among the events, see :func:`versions_of`.
+    """
     tracking = command.tracking
     if tracking is not None:
         so_far = known.tracked(tracking.application)
@@ -107,20 +114,30 @@ def conflict(command: Store, known: Known) -> StoreConflict | None:
                 f"nothing is appended: decision {found} matches the condition, and comes after {command.condition.after}",
                 position=found,
             )
-    new: dict[str, set[int]] = {}
-    for event in command.events:
-        if isinstance(event, EventStored):
-            versions = new.get(event.originator)
-            if versions is None:
-                versions = new[event.originator] = set()
-            if event.version in versions:
-                return _known(command.sequence, event.originator, event.version, "twice among the events to store")
-            versions.add(event.version)
-    for originator, versions in new.items():
-        there = known.first_known(command.sequence, originator, versions)
+    for originator, new in versions.items():
+        once = set(new)
+        if len(once) < len(new):
+            twice = next(version for at, version in enumerate(new) if version in new[:at])
+            return _known(command.sequence, originator, twice, "twice among the events to store")
+        there = known.first_known(command.sequence, originator, once)
         if there is not None:
             return _known(command.sequence, originator, there, "stored already")
     return None
+
+
+def versions_of(events: Sequence[StoredData]) -> dict[str, list[int]]:
+    """Return the versions of each originator among events, in order."""
+    if not events or not isinstance(events[0], EventStored):
+        return {}  # what is stored together is all of one kind
+    if len(events) == 1:
+        return {events[0].originator: [events[0].version]}
+    found: dict[str, list[int]] = {}
+    for originator, run in groupby(cast(Sequence[EventStored], events), _originator):
+        found.setdefault(originator, []).extend([event.version for event in run])
+    return found
+
+
+_originator = attrgetter("originator")
 
 
 def _known(sequence: str, originator: str, version: int, how: str) -> StoreConflict:
@@ -138,21 +155,23 @@ def checked(command: Store) -> Store:
         raise ValueError(f"a sequence of events cannot be called {TRACKING!r}")
     if not command.events and command.tracking is None:
         raise ValueError("there is nothing to store")
-    texts, kind = set[str](), DecisionStored if command.sequence == DECISIONS else EventStored
-    for event in command.events:
-        if type(event) is not kind:
-            raise TypeError(f"a {event.TYPE} in the sequence {command.sequence!r}")
-        if isinstance(event, DecisionStored):
-            texts.add(event.type)
-            texts.update(event.tags)
-            continue
-        texts.add(event.originator)
-        texts.add(event.topic)
-        version = event.version
-        if type(version) is not int or not -INTEGER_MAX <= version <= INTEGER_MAX or type(event.uuid) is not bool:
-            raise ValueError(
-                f"originator_version must be an integer of 64 bits, not {version!r}, and uuid a truth value"
-            )
+    texts = set[object]()
+    if command.events:
+        kind = DecisionStored if command.sequence == DECISIONS else EventStored
+        for other in {*map(type, command.events)} - {kind}:
+            raise TypeError(f"a record of {TYPES.get(other)} in the sequence {command.sequence!r}")
+        # By columns, not event by event: there may be many.
+        if kind is EventStored:
+            originators, uuids, versions, topics, _ = zip(*command.events, strict=True)
+            texts.update(originators, topics)
+            if {*map(type, uuids)} != {bool}:
+                raise TypeError("uuid must be a truth value")
+            if {*map(type, versions)} != {int} or min(versions) < -INTEGER_MAX or max(versions) > INTEGER_MAX:
+                for version in versions:
+                    _check_integer("originator_version", version)
+        else:
+            types, tags, _ = zip(*command.events, strict=True)
+            texts.update(types, *tags)
     _check_texts(*texts)
     if command.tracking is not None:
         _check_texts(command.tracking.application)

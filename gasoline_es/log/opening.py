@@ -18,7 +18,7 @@ async def open_log(
 
     ``memory:`` is a log of its own; ``memory:NAME`` is shared by all who open it in this process; ``file:DIRECTORY`` is a
     directory, absolute or relative. The number of partitions is fixed when a namespace is created; None takes it as it is.
-    ``options`` go to the kind of log (file: ``segment_bytes_max``, ``silent_after_s``, ``disk``, ``clock``).
+    ``options`` go to the kind of log (file: ``final``, ``segment_bytes_max``, ``silent_after_s``, ``disk``, ``clock``).
 
     Raises: LogError if it cannot be opened so; LogCorrupt if it is damaged and ``readonly`` is not set.
     """

@@ -220,6 +220,18 @@ class Log(ABC):
         before anything is written; a log that failed raises :class:`LogFailed` likewise.
         """
 
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`append_now` may be called: nothing is being appended, and an append of a little takes little time."""
+        return False
+
+    def append_now(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append as :meth:`append` does, before this returns. Only while the log is :attr:`ready`, in the event loop's place.
+
+        Whatever interrupts it in the middle makes the log fail for this handle.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     async def acquire(self, partition: int) -> Ownership:
         """Take the partition as a new epoch; on return its begin is durable and this handle is the owner.

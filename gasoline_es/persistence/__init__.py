@@ -6,6 +6,7 @@ log. See the guide "Use eventsourcing with gasoline_es".
 
 from gasoline_es.persistence.decisions import GasolineDCBRecorder, GasolineDCBSubscription
 from gasoline_es.persistence.factory import GasolineFactory
+from gasoline_es.persistence.histories import WorkflowEvent, WorkflowHistory, workflow_histories, workflow_history
 from gasoline_es.persistence.recorders import (
     GasolineAggregateRecorder,
     GasolineApplicationRecorder,
@@ -27,4 +28,8 @@ __all__ = [
     "GasolineProcessRecorder",
     "GasolineSubscription",
     "GasolineTrackingRecorder",
+    "WorkflowEvent",
+    "WorkflowHistory",
+    "workflow_histories",
+    "workflow_history",
 ]

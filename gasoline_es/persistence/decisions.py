@@ -19,14 +19,14 @@ from eventsourcing.dcb.api import (
 from eventsourcing.dcb.persistence import DCBListenNotifySubscription
 from eventsourcing.persistence import DataError, ProgrammingError
 
-from gasoline_es.core.stored_events import DECISIONS, DecisionStored, Stored, embed, extract
+from gasoline_es.core.stored_events import DECISIONS, DecisionStored, Numbered, embed, extract
 from gasoline_es.core.storing import Condition, Query, Store, checked
 from gasoline_es.errors import GasolineError
-from gasoline_es.persistence.journal import new_store_id
-from gasoline_es.persistence.lease import Leased
+from gasoline_es.persistence.journal import Selection
+from gasoline_es.persistence.lease import JournalLease, Leased
 
 
-class GasolineDCBRecorder(Leased, DCBRecorder):
+class GasolineDCBRecorder(Leased[JournalLease], DCBRecorder):
     """Decisions of one application."""
 
     def read(
@@ -36,7 +36,10 @@ class GasolineDCBRecorder(Leased, DCBRecorder):
         last one returned; None: there is none. Raises: PersistenceError.
         """
         wanted = _query(query)
-        found, end = self._lease.call("read", lambda journal: journal.matching(wanted, after or 0, limit))
+        found, end = self._lease.select(
+            "read",
+            lambda view: Selection(DECISIONS, view.matching(DECISIONS, wanted, after or 0, limit), view.end(DECISIONS)),
+        )
         head = end if limit is None else found[-1].seq if found else 0
         return GasolineDCBReadResponse(map(_sequenced, found), head or None)
 
@@ -51,7 +54,7 @@ class GasolineDCBRecorder(Leased, DCBRecorder):
         try:
             command = checked(
                 Store(
-                    new_store_id(),
+                    self._lease.opened.new_store_id(),
                     DECISIONS,
                     tuple(DecisionStored(one.type, tuple(one.tags), embed(bytes(one.data))) for one in events),
                     condition=None
@@ -61,7 +64,7 @@ class GasolineDCBRecorder(Leased, DCBRecorder):
             )
         except (TypeError, ValueError, AttributeError, GasolineError) as error:
             raise DataError(f"this cannot be appended: {error}") from error
-        first = self._lease.call("append", lambda journal: journal.store(command))
+        first = self._lease.store("append", command)
         return first + len(events) - 1
 
     def subscribe(self, query: DCBQuery | None = None, *, after: int | None = None) -> GasolineDCBSubscription:
@@ -103,7 +106,7 @@ def _query(query: DCBQuery | None) -> Query:
     return Query(tuple((tuple(item.types), tuple(item.tags)) for item in items))
 
 
-def _sequenced(event: Stored) -> DCBSequencedEvent:
+def _sequenced(event: Numbered) -> DCBSequencedEvent:
     data = event.data
     assert isinstance(data, DecisionStored)
     return DCBSequencedEvent(DCBEvent(data.type, extract(data.payload), list(data.tags)), event.seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from eventsourcing.dcb.api import DCBRecorder
 from eventsourcing.dcb.persistence import DCBInfrastructureFactory
@@ -19,7 +19,7 @@ from eventsourcing.utils import Environment, EnvType, resolve_topic
 
 from gasoline_es.persistence.decisions import GasolineDCBRecorder
 from gasoline_es.persistence.journal import namespace_of
-from gasoline_es.persistence.lease import Lease
+from gasoline_es.persistence.lease import JournalLease
 from gasoline_es.persistence.recorders import (
     GasolineAggregateRecorder,
     GasolineApplicationRecorder,
@@ -31,6 +31,20 @@ from gasoline_es.persistence.recorders import (
 _R = TypeVar("_R", bound=GasolineRecorder)
 
 
+GASOLINE_LOG: Final = "GASOLINE_LOG"
+
+
+def url_of(env: Environment) -> str:
+    """Return the URL of the log that an environment names. Raises: InfrastructureFactoryError: it names none."""
+    url = (env.get(GASOLINE_LOG) or "").strip()
+    if not url:
+        keys = " or ".join(env.create_keys(GASOLINE_LOG))
+        raise InfrastructureFactoryError(
+            f"no log is named for application {env.name!r}: set {keys} to the URL of one, file:DIRECTORY or memory:NAME"
+        )
+    return url
+
+
 class GasolineFactory(
     InfrastructureFactory[GasolineTrackingRecorder], DCBInfrastructureFactory[GasolineTrackingRecorder]
 ):
@@ -40,21 +54,14 @@ class GasolineFactory(
     ``close`` lets go of it.
     """
 
-    GASOLINE_LOG: ClassVar[str] = "GASOLINE_LOG"
+    GASOLINE_LOG: ClassVar[str] = GASOLINE_LOG
 
     def __init__(self, env: Environment | EnvType | None) -> None:
         """Raises: InfrastructureFactoryError: the environment names no log."""
         super().__init__(env)
-        url = (self.env.get(self.GASOLINE_LOG) or "").strip()
-        if not url:
-            keys = " or ".join(self.env.create_keys(self.GASOLINE_LOG))
-            raise InfrastructureFactoryError(
-                f"no log is named for application {self.env.name!r}: set {keys} to the URL of one, file:DIRECTORY or "
-                f"memory:NAME"
-            )
-        self._url = url
+        self._url = url_of(self.env)
         self._lock = threading.Lock()
-        self._lease: Lease | None = None
+        self._lease: JournalLease | None = None
         self._closed = False
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
@@ -87,12 +94,12 @@ class GasolineFactory(
         if lease is not None:
             lease.close()
 
-    def _leased(self) -> Lease:
+    def _leased(self) -> JournalLease:
         with self._lock:
             if self._closed:
                 raise OperationalError(f"the factory of application {self.env.name!r} was closed")
             if self._lease is None:
-                self._lease = Lease(self._url, namespace_of(self.env.name))
+                self._lease = JournalLease(self._url, namespace_of(self.env.name))
             return self._lease
 
     def _class(self, key: str, standard: type[_R]) -> type[_R]:

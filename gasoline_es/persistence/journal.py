@@ -8,22 +8,33 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from typing import Final
+from itertools import count, pairwise
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeVar
 
 from gasoline_es.clock import SystemClock
+from gasoline_es.core.commands import Reply
 from gasoline_es.core.ports import StoredView
-from gasoline_es.core.stored_events import DECISIONS, Stored, decode_stored
-from gasoline_es.core.storing import Query, Store
+from gasoline_es.core.stored_events import Numbered, decode_some
+from gasoline_es.core.storing import Store
 from gasoline_es.engine import node_on
-from gasoline_es.errors import GasolineError, NoOwner, RecordTooLarge
+from gasoline_es.errors import Fenced, GasolineError, NoOwner, RecordTooLarge
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
-from gasoline_es.runtime.calls import LOOK_AT_OWNER_S, REPLY_TIMEOUT_S, Calls
+from gasoline_es.runtime.calls import LOOK_AT_OWNER_S, REPLY_TIMEOUT_S, Calls, asked_again
+from gasoline_es.runtime.lending import Not, NotNow
 from gasoline_es.runtime.node import Node
+
+T = TypeVar("T")
+_payload = attrgetter("payload")
 
 _PLAIN: Final = re.compile(r"[a-z0-9]{1,40}")
 _READ_AT_ONCE: Final = 500
-"""So many events are read before the event loop gets a turn."""
+"""So many events are read before the event loop gets a turn; more, where one record holds them."""
+_RUN_MIN: Final = 8
+"""So many records that lie one after the other are read in one go, and fewer each from its place."""
+_STORED_AT_ONCE_BYTES: Final = 256 * 1024
+"""More than that may take longer to write than it takes to hand it over."""
 
 
 def namespace_of(application: str) -> str:
@@ -36,12 +47,32 @@ def namespace_of(application: str) -> str:
     return f"es-{spelled}-{sha256(application.encode()).hexdigest()[:12]}"
 
 
+class Selection(NamedTuple):
+    """The numbers of the events that are wanted, in the order in which they are, and of the last event there is."""
+
+    sequence: str
+    seqs: Sequence[int]
+    end: int = 0
+
+
+class Selected(NamedTuple):
+    """The events, and the number of the last event there is, wanted or not."""
+
+    events: list[Numbered]
+    end: int
+
+
+Part = tuple[list[int], list[int], list[list[int]]]
+"""Records: their offsets, their places, and the numbers of the events that are wanted of each."""
+
+
 class Journal:
     """Stores events, and reads them, in a namespace of one partition. All of it as of the call, whichever process wrote it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._calls = Calls(node)
+        self.new_store_id: Final = StoreIds()
 
     @property
     def failed(self) -> bool:
@@ -59,52 +90,50 @@ class Journal:
             # Too much for one request to another process, though perhaps not for the log: then it is decided here.
             await self._own()
             reply = await self._calls.decide(command)
-        if reply.error is not None:
-            raise reply.error
-        assert reply.position is not None
-        return reply.position
+        return _position(reply)
 
-    async def end(self, sequence: str) -> int:
-        """Return the number of the last event of a sequence, 0 if there is none."""
-        return (await self._view()).end(sequence)
+    def store_now(self, command: Store) -> int | Store:
+        """The same before this returns, in the event loop's place. A command: that is to be stored in the other way."""
+        if sum(map(len, map(_payload, command.events))) > _STORED_AT_ONCE_BYTES:
+            return command
+        try:
+            reply = self._calls.decide_now(command)
+        except Fenced as fenced:
+            return asked_again((command,), fenced)[0]
+        return command if reply is None else _position(reply)
 
-    async def tracked(self, application: str) -> int | None:
-        """Return up to which notification an application's were processed, None if none was."""
-        return (await self._view()).tracked(application)
+    async def look(self, question: Callable[[StoredView], T]) -> T:
+        """Return what the view answers."""
+        return question(await self._view())
 
-    async def of_originator(
-        self,
-        sequence: str,
-        originator: str,
-        above: int | None,
-        up_to: int | None,
-        *,
-        newest_first: bool,
-        limit: int | None,
-    ) -> list[Stored]:
-        """Return an originator's events in order of version, with ``above < version <= up_to``."""
+    def look_now(self, question: Callable[[StoredView], T]) -> T | NotNow:
+        """The same before this returns, in the event loop's place. ``Not.NOW``: another process may know more."""
+        view = self._view_now()
+        return Not.NOW if view is None else question(view)
+
+    async def select(self, question: Callable[[StoredView], Selection]) -> Selected:
+        """Return the events that the view answers with."""
         view = await self._view()
-        seqs = view.of_originator(sequence, originator, above, up_to, newest_first=newest_first, limit=limit)
-        found = await self._read(view, sequence, sorted(seqs))
-        if seqs == sorted(seqs):
-            return found
-        by_seq = {event.seq: event for event in found}
-        return [by_seq[seq] for seq in seqs]
+        selection = question(view)
+        events, parts = list[Numbered](), self._parts(view, selection)
+        for number, part in enumerate(parts):
+            if number:
+                await asyncio.sleep(0)
+            events += self._read(*part)
+        return _in_order(events, selection)
 
-    async def of_kinds(
-        self, sequence: str, kinds: Sequence[str], start: int, stop: int | None, limit: int
-    ) -> list[Stored]:
-        """Return at most ``limit`` events with ``start <= number < stop`` of these kinds, of all if none is named, in order."""
-        view = await self._view()
-        return await self._read(view, sequence, view.of_kinds(sequence, kinds, start, stop, limit))
+    def select_now(self, question: Callable[[StoredView], Selection]) -> Selected | NotNow:
+        """The same before this returns, in the event loop's place. ``Not.NOW``: as of :meth:`look_now`, or there are many."""
+        view = self._view_now()
+        if view is None:
+            return Not.NOW
+        selection = question(view)
+        parts = self._parts(view, selection)
+        if len(parts) > 1:
+            return Not.NOW
+        return _in_order([event for part in parts for event in self._read(*part)], selection)
 
-    async def matching(self, query: Query, after: int, limit: int | None) -> tuple[list[Stored], int]:
-        """Return decisions that match, in order, and the number of the last decision there is, whether it matches or not."""
-        view = await self._view()
-        seqs, end = view.matching(DECISIONS, query, after, limit), view.end(DECISIONS)
-        return await self._read(view, DECISIONS, seqs), end
-
-    async def on_stored(self, callback: Callable[[], None]) -> None:
+    async def on_news(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
         self._node.on_stored(callback)
 
@@ -130,24 +159,58 @@ class Journal:
 
     async def _view(self) -> StoredView:
         self._node.check()
-        view = await self._node.stored(0)
+        return self._readable(await self._node.stored(0))
+
+    def _view_now(self) -> StoredView | None:
+        view = self._node.stored_now(0)
+        return None if view is None else self._readable(view)
+
+    def _readable(self, view: StoredView) -> StoredView:
         if view.unreadable is not None:
             raise GasolineError(f"{self._node.log.url}: {view.unreadable}")
         return view
 
-    async def _read(self, view: StoredView, sequence: str, seqs: Sequence[int]) -> list[Stored]:
-        if not seqs:
+    def _parts(self, view: StoredView, selection: Selection) -> list[Part]:
+        """Return where the events lie, in parts that do not keep the event loop for long."""
+        if not selection.seqs:
             return []
-        node, found = self._node, list[Stored]()
-        offsets, places = view.located(sequence, seqs)
-        for start in range(0, len(seqs), _READ_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-            part = slice(start, start + _READ_AT_ONCE)
-            for record in node.log.read_at(node.topics.stored, 0, offsets[part], places[part]):
-                assert record.value is not None
-                found.append(decode_stored(record.value))
+        offsets, places, held = view.located(selection.sequence, sorted(selection.seqs))
+        parts, start, count = list[Part](), 0, 0
+        for at, wanted in enumerate(held):
+            if count and count + len(wanted) > _READ_AT_ONCE:
+                parts.append((offsets[start:at], places[start:at], held[start:at]))
+                start, count = at, 0
+            count += len(wanted)
+        parts.append((offsets[start:], places[start:], held[start:]))
+        return parts
+
+    def _read(self, offsets: list[int], places: list[int], held: list[list[int]]) -> list[Numbered]:
+        found: list[Numbered] = []
+        log, topic = self._node.log, self._node.topics.stored
+        if len(offsets) >= _RUN_MIN and offsets[-1] - offsets[0] == len(offsets) - 1:
+            records = list(log.read(topic, 0, offsets[0], offsets[-1] + 1))
+        else:
+            records = log.read_at(topic, 0, offsets, places)
+        for record, wanted in zip(records, held, strict=True):
+            assert record.value is not None
+            found += decode_some(record.value, wanted)
         return found
+
+
+def _position(reply: Reply) -> int:
+    """Return where it was stored. Raises: why it was not."""
+    if reply.error is not None:
+        raise reply.error
+    assert reply.position is not None
+    return reply.position
+
+
+def _in_order(events: list[Numbered], selection: Selection) -> Selected:
+    seqs = selection.seqs
+    if len(seqs) > 1 and any(after < before for before, after in pairwise(seqs)):
+        by_seq = {event.seq: event for event in events}
+        events = [by_seq[seq] for seq in seqs]
+    return Selected(events, selection.end)
 
 
 @asynccontextmanager
@@ -168,6 +231,14 @@ async def journal_on(log: Log) -> AsyncGenerator[Journal]:
         await node.close()
 
 
-def new_store_id() -> str:
-    """Return the id of a command."""
-    return str(uuid.uuid4())
+class StoreIds:
+    """Ids of commands: UUIDs that are random in all but what counts them. One of these is no use in a forked child."""
+
+    def __init__(self) -> None:
+        # The last twelve digits count; the version among the others says that they are random.
+        self._random = str(uuid.uuid4())[:24]
+        self._count = count(1)
+
+    def __call__(self) -> str:
+        """Return one that nobody else has, nor any other of these. From any thread."""
+        return f"{self._random}{next(self._count):012x}"

@@ -1,4 +1,4 @@
-"""A share of a journal. A process opens each journal once, whatever number of factories ask for it, and blocks on it."""
+"""A share of what is open on a log: a process opens it once, whatever number of factories ask for it, and blocks on it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,42 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from eventsourcing.persistence import DataError, IntegrityError, OperationalError, PersistenceError, ProgrammingError
 
+from gasoline_es.core.ports import StoredView
+from gasoline_es.core.storing import Store
 from gasoline_es.errors import GasolineError, LogError, RecordTooLarge, StepMisused, StoreConflict
 from gasoline_es.log.opening import directory_of
-from gasoline_es.persistence.journal import Journal, open_journal
+from gasoline_es.persistence.journal import Journal, Selected, Selection, open_journal
+from gasoline_es.runtime.lending import Not, NotNow
 from gasoline_es.runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
+L = TypeVar("L", bound="Lease[Any]")
 
 _REOPEN: Final = "Construct the application again"
 
 
+class Opened(Protocol):
+    """What is shared: a journal, or the histories of a namespace."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing works here any more."""
+        ...
+
+    async def on_news(self, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` on this loop whenever there may be more events, or never will be again."""
+
+
+C = TypeVar("C", bound=Opened)
+
+
 @dataclass(slots=True)
 class _Shared:
-    loop: LoopThread[Journal]
+    loop: LoopThread[Any]
     users: int = 0
 
     @property
@@ -31,36 +50,53 @@ class _Shared:
         return not self.loop.closed and not self.loop.foreign and not self.loop.opened.failed
 
 
+_Key = tuple[str, str, object]
+
 _lock = threading.Lock()
-_shared: dict[tuple[str, str], _Shared] = {}
-"""By URL and namespace."""
+_shared: dict[_Key, _Shared] = {}
+"""By URL, namespace, and what opens it."""
 
 
-class Lease:
-    """An application's journal as its factory and recorders use it, from any number of threads, until it is closed.
+class Lease(Generic[C]):
+    """What a factory and its recorders use of it, from any number of threads, until it is closed.
 
     Every error is one of ``eventsourcing``'s: ``IntegrityError`` for what conflicts, ``DataError`` for what cannot be kept,
     ``OperationalError`` for the log's, ``ProgrammingError`` for calls from where they cannot work.
     """
 
-    def __init__(self, url: str, namespace: str) -> None:
-        """Open the journal, if this process has not. Raises: OperationalError."""
+    def __init__(self, url: str, namespace: str, opening: Callable[[str, str], AbstractAsyncContextManager[C]]) -> None:
+        """Open it, if this process has not. Raises: OperationalError."""
         self.closed = False
-        self._key: Final = (_canonical(url), namespace)
+        self._key: Final = (_canonical(url), namespace, opening)
         self._listeners: dict[Callable[[], None], None] = {}
         """Changed without a lock, by single operations: this may be called wherever Python's collector runs."""
-        self._held: Final = _acquire(self._key, open_journal(url, namespace))
-        self._loop: Final = self._held.loop
-        self.call("open", lambda journal: journal.on_stored(self._notify))
+        self._held: Final = _acquire(self._key, opening(url, namespace))
+        self._loop: Final[LoopThread[C]] = self._held.loop
+        self.call("open", lambda opened: opened.on_news(self._notify))
 
-    def call(self, verb: str, start: Callable[[Journal], Coroutine[Any, Any, T]]) -> T:
-        """Run what ``start`` makes on the journal's loop; return its result once it is there. Raises: PersistenceError."""
+    def call(self, verb: str, start: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """Run what ``start`` makes on its loop; return its result once it is there. Raises: PersistenceError."""
         try:
-            if self.closed:
-                raise LogError(f"`{verb}(…)`: its factory was closed. {_REOPEN}")
+            self._check(verb)
             return self._loop.call(verb, lambda: start(self._loop.opened))
         except GasolineError as error:
             raise translated(error) from error
+
+    def _in_place(self, verb: str, deed: Callable[[C], T]) -> T | NotNow:
+        try:
+            self._check(verb)
+            return self._loop.in_place(verb, deed)
+        except GasolineError as error:
+            raise translated(error) from error
+
+    def _check(self, verb: str) -> None:
+        if self.closed:
+            raise LogError(f"`{verb}(…)`: its factory was closed. {_REOPEN}")
+
+    @property
+    def opened(self) -> C:
+        """What is shared, for what of it does not change."""
+        return self._loop.opened
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener``, on whatever thread, whenever there may be more events, or never will be again."""
@@ -70,15 +106,16 @@ class Lease:
         self._listeners.pop(listener, None)
 
     def close(self) -> None:
-        """Let go of the journal, which is closed with its last user. What waits for events hears of it. Idempotent.
+        """Let go of it; it is closed with its last user. What waits for events hears of it. Idempotent.
 
-        On return it is closed, except on a thread of this library or where an application is made just now: an application
-        that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
+        On return it is closed, except on a thread of this library, or in its place, or where an application is made just
+        now: one that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
         """
         if self.closed:
             return
         self.closed = True
-        if threading.current_thread().name.startswith("gasoline-") or not _lock.acquire(blocking=False):
+        ours = threading.current_thread().name.startswith("gasoline-") or self._loop.in_place_here
+        if ours or not _lock.acquire(blocking=False):
             threading.Thread(target=self._let_go, name="gasoline-closing", daemon=True).start()
             return
         _lock.release()
@@ -99,10 +136,35 @@ class Lease:
             listener()
 
 
-class Leased:
-    """What works on a journal by a lease."""
+class JournalLease(Lease[Journal]):
+    """A share of an application's journal."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace, open_journal)
+
+    def store(self, verb: str, command: Store) -> int:
+        """Return the number of the first event that was stored, once all are durable. Raises: PersistenceError."""
+        left = self._in_place(verb, lambda journal: journal.store_now(command))
+        if isinstance(left, int):
+            return left
+        asked = command if left is Not.NOW else left
+        return self.call(verb, lambda journal: journal.store(asked))
+
+    def look(self, verb: str, question: Callable[[StoredView], T]) -> T:
+        """Return what the view answers. Raises: PersistenceError."""
+        found = self._in_place(verb, lambda journal: journal.look_now(question))
+        return self.call(verb, lambda journal: journal.look(question)) if found is Not.NOW else found
+
+    def select(self, verb: str, question: Callable[[StoredView], Selection]) -> Selected:
+        """Return the events that the view answers with. Raises: PersistenceError."""
+        found = self._in_place(verb, lambda journal: journal.select_now(question))
+        return self.call(verb, lambda journal: journal.select(question)) if found is Not.NOW else found
+
+
+class Leased(Generic[L]):
+    """What works by a lease."""
+
+    def __init__(self, lease: L) -> None:
         self._lease = lease
 
     def listen(self, event: threading.Event) -> None:
@@ -127,7 +189,7 @@ def translated(error: GasolineError) -> PersistenceError:
             return OperationalError(error.message)
 
 
-def _acquire(key: tuple[str, str], opening: AbstractAsyncContextManager[Journal]) -> _Shared:
+def _acquire(key: _Key, opening: AbstractAsyncContextManager[Any]) -> _Shared:
     with _lock:  # also while it opens: who comes second waits, and shares it
         shared = _shared.get(key)
         if shared is None or not shared.usable:

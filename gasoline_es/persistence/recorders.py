@@ -7,7 +7,7 @@ the error says that it may yet be decided. Notification ids are 1, 2, 3 … with
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any, Final
 from uuid import UUID
@@ -25,19 +25,19 @@ from eventsourcing.persistence import (
     WaitInterruptedError,
 )
 
-from gasoline_es.core.stored_events import EVENTS, EventStored, Stored, TrackingStored, embed, extract
+from gasoline_es.core.stored_events import EVENTS, EventStored, Numbered, TrackingStored, embed, extract
 from gasoline_es.core.storing import Store, checked
 from gasoline_es.errors import GasolineError
-from gasoline_es.persistence.journal import new_store_id
-from gasoline_es.persistence.lease import Lease, Leased
+from gasoline_es.persistence.journal import Selection
+from gasoline_es.persistence.lease import JournalLease, Leased
 
 _LOOK_AT_INTERRUPT_S: Final = 0.1
 
 
-class GasolineRecorder(Leased):
+class GasolineRecorder(Leased[JournalLease]):
     """What stores into, and reads from, a journal."""
 
-    def __init__(self, lease: Lease, purpose: str = EVENTS) -> None:
+    def __init__(self, lease: JournalLease, purpose: str = EVENTS) -> None:
         """``purpose``: names the sequence; an application has ``events`` and ``snapshots``."""
         super().__init__(lease)
         self._purpose = purpose
@@ -45,10 +45,12 @@ class GasolineRecorder(Leased):
     def _store(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> range:
         """Store all of it or nothing; return the numbers of the events. Durable on return. Raises: PersistenceError."""
         try:
-            command = checked(Store(new_store_id(), self._purpose, _written(events), _written_tracking(tracking)))
+            command = checked(
+                Store(self._lease.opened.new_store_id(), self._purpose, _written(events), _written_tracking(tracking))
+            )
         except (TypeError, ValueError, AttributeError, GasolineError) as error:
             raise DataError(f"this cannot be recorded: {error}") from error
-        first = self._lease.call("insert_events", lambda journal: journal.store(command))
+        first = self._lease.store("insert_events", command)
         return range(first, first + len(events))
 
 
@@ -76,13 +78,14 @@ class GasolineAggregateRecorder(GasolineRecorder, AggregateRecorder):
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
         """Return an aggregate's events with ``gt < version <= lte`` in order of version, the newest first if ``desc``."""
-        found = self._lease.call(
+        purpose, originator = self._purpose, str(originator_id)
+        found = self._lease.select(
             "select_events",
-            lambda journal: journal.of_originator(
-                self._purpose, str(originator_id), gt, lte, newest_first=desc, limit=limit
+            lambda view: Selection(
+                purpose, view.of_originator(purpose, originator, gt, lte, newest_first=desc, limit=limit)
             ),
         )
-        return [StoredEvent(*_read(event)) for event in found]
+        return [StoredEvent(*read) for _, read in _read(found.events)]
 
 
 class GasolineApplicationRecorder(GasolineAggregateRecorder, ApplicationRecorder):
@@ -106,17 +109,16 @@ class GasolineApplicationRecorder(GasolineAggregateRecorder, ApplicationRecorder
         ``topics``: only of these.
         """
         first = 1 if start is None else start if inclusive_of_start else start + 1
-        found = self._lease.call(
+        end, purpose = None if stop is None else stop + 1, self._purpose
+        found = self._lease.select(
             "select_notifications",
-            lambda journal: journal.of_kinds(
-                self._purpose, topics, max(first, 1), None if stop is None else stop + 1, max(limit, 0)
-            ),
+            lambda view: Selection(purpose, view.of_kinds(purpose, topics, max(first, 1), end, max(limit, 0))),
         )
-        return [Notification(*_read(event), id=event.seq) for event in found]
+        return [Notification(*read, id=seq) for seq, read in _read(found.events)]
 
     def max_notification_id(self) -> int | None:
         """Return the id of the last notification, None if there is none."""
-        return self._lease.call("max_notification_id", lambda journal: journal.end(self._purpose)) or None
+        return self._lease.look("max_notification_id", lambda view: view.end(self._purpose)) or None
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Return an iterator of the notifications above ``gt``, which goes on with those that any process records later."""
@@ -138,7 +140,7 @@ class GasolineTrackingRecorder(GasolineRecorder, TrackingRecorder):
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """Return the highest notification id that was processed, None if none was."""
-        return self._lease.call("max_tracking_id", lambda journal: journal.tracked(application_name))
+        return self._lease.look("max_tracking_id", lambda view: view.tracked(application_name))
 
     def wait(
         self,
@@ -182,8 +184,9 @@ def _written(events: Sequence[StoredEvent]) -> list[EventStored]:
         originator = event.originator_id
         if originator is not last:  # the events of one aggregate mostly come together
             last, text, is_uuid = originator, str(originator), isinstance(originator, UUID)
-        state = embed(bytes(event.state))
-        written.append(EventStored(text, is_uuid, event.originator_version, event.topic, state))
+        state = event.state
+        payload = embed(state if type(state) is bytes else bytes(state))
+        written.append(EventStored(text, is_uuid, event.originator_version, event.topic, payload))
     return written
 
 
@@ -191,11 +194,18 @@ def _written_tracking(tracking: Tracking | None) -> TrackingStored | None:
     return None if tracking is None else TrackingStored(tracking.application_name, tracking.notification_id)
 
 
-def _read(event: Stored) -> tuple[UUID | str, int, str, bytes]:
-    data = event.data
-    assert isinstance(data, EventStored)
-    originator = UUID(data.originator) if data.uuid else data.originator
-    return originator, data.version, data.topic, extract(data.payload)
+def _read(events: Sequence[Numbered]) -> Iterator[tuple[int, tuple[UUID | str, int, str, bytes]]]:
+    """Yield each event's number and what the package's own classes hold of it."""
+    last, originator = None, UUID(int=0)
+    for seq, data in events:
+        assert isinstance(data, EventStored)
+        text, uuid, version, topic, payload = data
+        if not uuid:
+            yield seq, (text, version, topic, extract(payload))
+            continue
+        if text != last:  # the events of one aggregate mostly come together
+            last, originator = text, UUID(text)
+        yield seq, (originator, version, topic, extract(payload))
 
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import GasolineError, LogError, LogFailed
@@ -17,6 +17,7 @@ from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.recording import Recording, now_s
 
 _log = EngineLog(__name__)
+_T = TypeVar("_T")
 
 
 class Source(Protocol):
@@ -44,6 +45,7 @@ class Appender:
         """How many appends have begun; all but the last have ended, and that one too if ``_ended`` says so."""
         self._ended = 0
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
+        self._held = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="gasoline-appender")
@@ -51,11 +53,48 @@ class Appender:
     def ask(self, source: Source) -> None:
         """See that the source's section is in the next append."""
         self._dirty[source] = None
+        if not self._held:
+            self._wake()
+
+    def _wake(self) -> None:
         idle = self._idle
         if idle is not None:
             self._idle = None
             if not idle.done():
                 idle.set_result(None)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is being appended, nor is to be."""
+        return self._idle is not None and not self._idle.done() and not self._dirty
+
+    def append_now(self, decide: Callable[[], _T]) -> _T:
+        """Append what ``decide`` asks for before anything else happens, and return what it returns.
+
+        Only while it is :attr:`resting` and the log :attr:`~Log.ready`. ``decide`` returns its refusals: whatever it raises is
+        a bug, and nothing goes on here after one.
+        """
+        assert self.resting
+        self._held = True
+        try:
+            decided = decide()
+            taken = self._take_dirty()
+            if taken:
+                sections, began_s = [section for _, section, _ in taken], now_s()
+                outcomes: Sequence[Outcome]
+                try:
+                    outcomes = self._log.append_now(sections)
+                except Exception as error:
+                    outcomes = [_refused(error)] * len(taken)
+                self._settle(taken, outcomes, began_s)
+        except BaseException as error:  # one too that was thrown into this thread: who knows how much was done
+            self._broke(error)
+            raise
+        finally:
+            self._held = False
+            if self._dirty:
+                self._wake()
+        return decided
 
     async def flush(self) -> None:
         """Wait until what is to be appended now has been, or has failed; not for what comes up meanwhile."""
@@ -86,15 +125,18 @@ class Appender:
             try:
                 await self._append_dirty()
             except Exception as error:
-                # A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log.
-                self._failed(LogFailed(f"the appender broke: {error!r}"))
-                self._wake_flushing(everybody=True)
-                _log.exception("the appender broke")
+                self._broke(error)
                 return
             finally:
                 self._ended = self._begun
                 if self._flushing:
                     self._wake_flushing()
+
+    def _broke(self, error: BaseException) -> None:
+        """A bug of ours: nothing decided since may be acknowledged, so the process must not go on with this log."""
+        self._failed(LogFailed(f"the appender broke: {error!r}"))
+        self._wake_flushing(everybody=True)
+        _log.error("the appender broke", exc_info=error)
 
     def _wake_flushing(self, everybody: bool = False) -> None:
         waiting, self._flushing = self._flushing, []
@@ -104,35 +146,39 @@ class Appender:
             elif not future.done():
                 future.set_result(None)
 
-    async def _append_dirty(self) -> None:
+    def _take_dirty(self) -> list[tuple[Source, Section, Batch]]:
         dirty, self._dirty = self._dirty, {}
         taken: list[tuple[Source, Section, Batch]] = []
         for source in dirty:
             handed = source.take()
             if handed is not None:
                 taken.append((source, *handed))
+        return taken
+
+    async def _append_dirty(self) -> None:
+        taken = self._take_dirty()
         if not taken:
             return
         outcomes: Sequence[Outcome]
         sections, began_s = [section for _, section, _ in taken], now_s()
         try:
             outcomes = await self._log.append(sections)
-        except LogError as error:
-            outcomes = [error] * len(taken)
-        except GasolineError as error:
-            outcomes = [LogFailed(f"the append was refused as a whole: {error}")] * len(taken)
         except Exception as error:
-            if not isinstance(error, OSError):
-                _log.exception("the log broke")
-            outcomes = [LogFailed(f"the append failed: {error!r}")] * len(taken)
-        self._recording.appended(sections, outcomes, began_s)
-        broken: Exception | None = None
+            outcomes = [_refused(error)] * len(taken)
         with CollectionHeld():
-            for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
-                try:
-                    source.settled(batch, outcome)
-                except Exception as error:
-                    broken = broken or error  # the others' callers still learn what became of their sections
+            self._settle(taken, outcomes, began_s)
+
+    def _settle(
+        self, taken: Sequence[tuple[Source, Section, Batch]], outcomes: Sequence[Outcome], began_s: float
+    ) -> None:
+        """Tell everybody what became of what was appended."""
+        self._recording.appended([section for _, section, _ in taken], outcomes, began_s)
+        broken: Exception | None = None
+        for (source, _, batch), outcome in zip(taken, outcomes, strict=True):
+            try:
+                source.settled(batch, outcome)
+            except Exception as error:
+                broken = broken or error  # the others' callers still learn what became of their sections
         if broken is not None:
             failed = LogFailed(f"the engine broke: {broken!r}")
             for _, _, batch in taken:
@@ -143,6 +189,17 @@ class Appender:
             if isinstance(outcome, LogFailed):
                 self._failed(outcome)
                 break
+
+
+def _refused(error: Exception) -> LogError:
+    """Return what an error of a whole append means for each of its sections."""
+    if isinstance(error, LogError):
+        return error
+    if isinstance(error, GasolineError):
+        return LogFailed(f"the append was refused as a whole: {error}")
+    if not isinstance(error, OSError):
+        _log.error("the log broke", exc_info=error)
+    return LogFailed(f"the append failed: {error!r}")
 
 
 class CollectionHeld:

@@ -46,8 +46,26 @@ class Calls:
                 try:
                     return (await _decided(partition, (command,)))[0]
                 except Fenced as fenced:
-                    (command,) = _again((command,), fenced)  # see _answered
+                    (command,) = asked_again((command,), fenced)  # see _answered
         (reply,) = await self.decide_many([command])
+        return reply
+
+    def decide_now(self, command: Asked) -> Reply | None:
+        """The same before this returns, if that is possible; None: it is not, nothing was done. In the event loop's place.
+
+        Raises: LogError; Fenced: :func:`asked_again` tells how it is asked again.
+        """
+        partition = self._node.partition_of(command.workflow_id)
+        if self._in_turn or partition is None:
+            return None
+        decided = self._node.decide_now(partition, command)
+        if decided is None:
+            return None
+        reply, error = decided
+        if isinstance(error, Fenced):
+            raise _with(error, [reply])
+        if error is not None:
+            raise error
         return reply
 
     async def decide_prepared(self, prepare: Callable[[], Awaitable[_D | None]]) -> tuple[_D, Reply] | None:
@@ -107,7 +125,7 @@ class Calls:
                 return await begun
             except Fenced as fenced:
                 # Undecided until the new owner's begin: it answers, and knows the command if it counted (by its id).
-                commands = _again(commands, fenced)
+                commands = asked_again(commands, fenced)
                 begun = await self._begin(index, commands)
 
     async def _remote(self, index: int, command: Asked) -> Reply:
@@ -169,7 +187,7 @@ def _decided(partition: Partition, commands: Sequence[Asked]) -> asyncio.Future[
         if error is None:
             future.set_result(replies)
         elif isinstance(error, Fenced):
-            future.set_exception(Fenced(error.message, **error.fields | {"decided": replies}))
+            future.set_exception(_with(error, replies))
         else:
             future.set_exception(error)
 
@@ -177,7 +195,12 @@ def _decided(partition: Partition, commands: Sequence[Asked]) -> asyncio.Future[
     return future
 
 
-def _again(commands: Sequence[_D], fenced: Fenced) -> Sequence[_D]:
+def _with(fenced: Fenced, decided: list[Reply]) -> Fenced:
+    """Return the error with what was decided, for :func:`asked_again`."""
+    return Fenced(fenced.message, **fenced.fields | {"decided": decided})
+
+
+def asked_again(commands: Sequence[_D], fenced: Fenced) -> Sequence[_D]:
     """Return the commands as they are asked again, after an append of which it is not known whether it counts."""
     decided: list[Reply] | None = fenced.fields.get("decided")
     if decided is None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.errors import GasolineError, LogError
+from gasoline_es.runtime.lending import Borrowed, LendingLoop, Not, NotNow
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class LoopThread(Generic[C]):
         """Start the thread and wait until it is open. Raises: what opening raises.
 
         ``reopen``: what to do once it is closed, as an order to people. ``among_tasks``: a caller may block the event loop of
-        its own thread, as those of a library do that knows nothing of loops.
+        its own thread, as those of a library do that knows nothing of loops; and :meth:`in_place` works.
         """
         self._among_tasks: Final = among_tasks
         self._check_may_block("Gasoline.open_sync")
@@ -85,6 +86,23 @@ class LoopThread(Generic[C]):
                 call.cancel()  # unless it is done, and this its own error
             raise
 
+    def in_place(self, verb: str, deed: Callable[[C], T]) -> T | NotNow:
+        """Do something on this thread, in the loop's place, if the loop sleeps; ``Not.NOW``: it does not, nothing was done.
+
+        ``deed`` must be short, and must leave nothing half done where it raises. Raises: as :meth:`check`; what it raises.
+        """
+        self.check(verb)
+        loop = self._loop
+        if self._closing or not isinstance(loop, LendingLoop):
+            return Not.NOW  # where it is closed, a call says so
+        with Borrowed(loop) as has_it:
+            return deed(self.opened) if has_it else Not.NOW
+
+    @property
+    def in_place_here(self) -> bool:
+        """Whether this very thread is in the loop's place: something that it came across there calls again."""
+        return isinstance(self._loop, LendingLoop) and self._loop.borrowed_here
+
     def _begin(self, verb: str, start: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         with self._lock:
             if self._closing:
@@ -110,6 +128,11 @@ class LoopThread(Generic[C]):
                 f"fork: in gunicorn's `post_fork` hook or without `--preload`, in general in whatever starts the worker"
             )
         self._check_may_block(verb)
+        if self.in_place_here:
+            raise GasolineError(
+                f"`{verb}(…)` was called from within another call of the same thread (by a finaliser, a log handler or a "
+                f"trace function), which it would wait for: do it elsewhere"
+            )
 
     @property
     def foreign(self) -> bool:
@@ -160,7 +183,9 @@ class LoopThread(Generic[C]):
     def _live(self, opening: AbstractAsyncContextManager[C], opened: Future[C]) -> None:
         error: BaseException | None = None
         try:
-            with asyncio.Runner() as runner:  # which cancels what is still under way as it ends
+            with asyncio.Runner(
+                loop_factory=LendingLoop if self._among_tasks else None
+            ) as runner:  # which cancels what is still under way as it ends
                 self._loop = runner.get_loop()
                 runner.run(self._stay(opening, opened))
         except BaseException as raised:

@@ -14,19 +14,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
-from gasoline_es.core.commands import Request, Yield, encode_request
+from gasoline_es.core.codec import read_fact
+from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, Views
+from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoOwner, NoSpace, PartitionOwned
-from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
+from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership, Record
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
+from gasoline_es.runtime.ends import decided_end
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
@@ -50,19 +52,24 @@ ROLL_BACK_WAIT_S = 0.5
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
 
-TAKING_LIMIT_S = 20.0
-"""A process that takes a partition over and freezes in the middle of it is taken for dead before this time is over."""
-LOOK_AT_TAKER_S = 0.005
-
 FOLD_CHUNK = 500
 """So many events are folded before the event loop gets a turn."""
+FOLD_CHUNKS = 20
+"""So many times before somebody looks whether too much is in memory."""
+
+SAVE_AFTER_S = 1.0
+"""So long after an event became durable its workflow is stored as it stands then: a start folds what came since."""
+UNSAVED_MAX = 5_000
+"""So many workflows are in memory at most because they are not stored, while views are folded."""
+LOAD_RATHER_THAN_FOLD = 10_000
+"""Views that others have stored so many events further are loaded anew."""
 
 
 class Node:
     """A log handle at work. Made by ``engine``; used by the client and the worker of one process."""
 
     def __init__(
-        self, log: Log, clock: Clock, make_views: Callable[[], Views], entropy: Callable[[int], bytes] = os.urandom
+        self, log: Log, clock: Clock, keeper: ViewKeeper[Any], entropy: Callable[[int], bytes] = os.urandom
     ) -> None:
         self.log = log
         self.clock = clock
@@ -74,7 +81,11 @@ class Node:
         self.tracing: Tracing | None = None
         """Makes spans, if somebody asked for them."""
         self.failure: LogError | None = None
-        self._views: dict[int, Views] = {index: make_views() for index in range(log.partition_count)}
+        self._keeper = keeper
+        self._views: dict[int, Views] = {}
+        """Those that were needed so far."""
+        self._on_tagged: OnTagged | None = None
+        self._saving: asyncio.TimerHandle | None = None
         self.recording = Recording()
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
@@ -176,7 +187,7 @@ class Node:
 
     async def _take_over(self, ownership: Ownership) -> Partition:
         index = ownership.partition
-        views = self._views[index]
+        views = self._newest_views(index)
         await self._fold(index, ownership.ends.get(self.topics.events, 0))
         for view, topic in self._beside(index):
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
@@ -257,7 +268,7 @@ class Node:
     def behind(self) -> Iterator[tuple[int, int]]:
         """Yield how many durable events are not folded, for each partition that is owned or being taken."""
         for index in sorted({*self.partitions, *self._taking}):
-            yield index, max(self.log.end(self.topics.events, index) - self._views[index].next_offset, 0)
+            yield index, max(self.log.end(self.topics.events, index) - self._view(index).next_offset, 0)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -273,28 +284,40 @@ class Node:
                     try:
                         end = await self._decided_end(index, self.topics.events)
                         await self._fold(index, end if self.log.damage is None else None)
+                        self._let_go_of_stored(index)
                     except LogError:
                         self.check()  # a log that failed has been closed: it is told why, not that
                         raise
-        return self._views[index]
+        return self._view(index)
+
+    def _view(self, index: int) -> Views:
+        """Return the views of a partition, with what is folded so far."""
+        views = self._views.get(index)
+        if views is None:
+            views = self._load(index, None)
+        return views
+
+    def _load(self, index: int, before: Views | None) -> Views:
+        views: Views = self._keeper.views(index, before)
+        views.on_tagged = self._on_tagged
+        self._views[index] = views
+        return views
+
+    def _newest_views(self, index: int) -> Views:
+        """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
+        views = self._view(index)
+        if views.drifted or self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
+            return self._load(index, views)
+        return views
+
+    def _let_go_of_stored(self, index: int) -> None:
+        """Let workflows leave memory that are over, and that others have stored."""
+        views = self._views[index]
+        if views.unsaved >= UNSAVED_MAX:
+            views.saved_elsewhere(self._keeper.stands(index))
 
     async def _decided_end(self, index: int, topic: str) -> int:
-        """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
-
-        Without that, what was acknowledged long ago could seem not to be there.
-        """
-        until = self.clock.monotonic() + TAKING_LIMIT_S
-        end = self.log.end(topic, index)
-        while self.log.undecided(topic, index) and self.log.damage is None:
-            if self.clock.monotonic() > until:
-                raise NoOwner(
-                    f"partition {index} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
-                    f"then it is not known what counts there. Try again",
-                    command_id="",
-                )
-            await asyncio.sleep(LOOK_AT_TAKER_S)
-            end = self.log.end(topic, index)
-        return end
+        return await decided_end(self.log, self.clock, topic, index)
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
@@ -308,6 +331,10 @@ class Node:
         """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
         return (await self._views_and_beside(index)).stored
 
+    def stored_now(self, index: int) -> StoredView | None:
+        """The same without looking at the log, where this process owns the partition; None: it does not."""
+        return self._views[index].stored if index in self.partitions and self.failure is None else None
+
     async def _views_and_beside(self, index: int) -> Views:
         views = await self.views(index)
         if index not in self.partitions:
@@ -319,7 +346,7 @@ class Node:
 
     def _beside(self, index: int) -> list[tuple[Foldable, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
-        views = self._views[index]
+        views = self._view(index)
         topics = self.topics
         return [(views.schedules, topics.schedules), (views.parked, topics.parked), (views.stored, topics.stored)]
 
@@ -355,23 +382,66 @@ class Node:
         try:
             return await self.views(index), None
         except LogCorrupt as damage:
-            return self._views[index], damage
+            return self._view(index), damage
+
+    async def counted(self, index: int) -> Views:
+        """Return a partition's views as of now, whose counts are exact."""
+        views = await self.views(index)
+        if views.drifted and index not in self.partitions:
+            self._load(index, views)
+            views = await self.views(index)
+        return views
+
+    async def views_as_of(self, index: int, moment_us: int) -> Views:
+        """Return views of a partition as they were at a time: of what came before the first event that is younger.
+
+        They are folded from the start of the log, and nobody else's. Raises: as :meth:`views`.
+        """
+        end = await self._decided_end(index, self.topics.events)
+        views: Views = self._keeper.fresh()
+        younger = False
+
+        def up_to(records: Iterator[Record]) -> Iterator[Record]:
+            nonlocal younger
+            for record in records:
+                if record.value is not None and read_fact(record.key, record.value)[2] > moment_us:
+                    younger = True
+                    return
+                yield record
+
+        records = self.log.read(self.topics.events, index, 0, end)
+        while not younger:
+            before = views.next_offset
+            views.fold(up_to(islice(records, FOLD_CHUNK)))
+            if views.next_offset == before:
+                break
+            await asyncio.sleep(0)
+        return views
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
-        await self._fold_into(self._views[index], self.topics.events, index, stop)
+        views = self._view(index)
+        while await self._fold_some(views, self.topics.events, index, stop):
+            if views.unsaved >= UNSAVED_MAX and self._keeper.keeps:
+                await self._keeper.save({index: views})  # else a long log would not fit into memory
 
     async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
-        """Let a view fold what it has not seen of a topic, letting others have a turn now and then."""
+        """Let a view fold what it has not seen of a topic."""
+        while await self._fold_some(view, topic, index, stop):
+            pass
+
+    async def _fold_some(self, view: Foldable, topic: str, index: int, stop: int | None) -> bool:
+        """Let a view fold some of what it has not seen, letting others have a turn now and then; whether there is more."""
         if stop is not None and view.next_offset >= stop:
-            return
+            return False
         records = self.log.read(topic, index, view.next_offset, stop)
-        while stop is None or view.next_offset < stop:
+        for _ in range(FOLD_CHUNKS):
             before = view.next_offset
             view.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
             if view.next_offset == before:
-                break
+                return False
             await asyncio.sleep(0)
+        return True
 
     # --- commands through an inbox ------------------------------------------------------------------------------------
 
@@ -414,8 +484,26 @@ class Node:
 
     def on_tagged(self, callback: OnTagged | None) -> None:
         """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
+        self._on_tagged = callback
         for views in self._views.values():
             views.on_tagged = callback
+
+    def decide_now(self, partition: Partition, command: Asked) -> tuple[Reply, LogError | None] | None:
+        """Decide a command, and append that before anything else happens; return what came of both. In the event loop's place.
+
+        None: it cannot be now, nothing was done.
+        """
+        if partition.lost or self.failure is not None or not self._appender.resting or not self.log.ready:
+            return None
+        fate: list[LogError | None] = []
+
+        def decide() -> Reply:
+            reply = partition.decide(command)
+            partition.when_durable(fate.append)
+            return reply
+
+        reply = self._appender.append_now(decide)
+        return reply, fate[0]
 
     async def decide_all_sent(self) -> None:
         """Decide what others have sent here so far, and wait until that is durable, or has failed."""
@@ -463,6 +551,15 @@ class Node:
             self.tracing.durable(batch)
         self.recording.durable(batch)
         self.watches.durable(batch)
+        if self._saving is None and self._keeper.keeps:
+            self._saving = self.loop.call_later(SAVE_AFTER_S, self._save_soon)
+
+    def _save_soon(self) -> None:
+        self._saving = None
+        _ = self.spawn(self._save(), "gasoline-save-views")
+
+    async def _save(self) -> None:
+        await self._keeper.save({index: self._views[index] for index in self.partitions})
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
@@ -579,10 +676,14 @@ class Node:
             await self._appender.flush()
         self._alarms.close()
         self._unparking.close()
+        if self._saving is not None:
+            self._saving.cancel()
         tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._save()  # the next start has nothing to fold
+        await self._keeper.close()
         for partition in list(self.partitions.values()):
             self._forget(partition, closed)
         await self._appender.close()

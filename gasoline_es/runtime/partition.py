@@ -48,7 +48,7 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Summary, WorkflowState
-from gasoline_es.core.stored_events import Stored, decode_stored, encode_stored
+from gasoline_es.core.stored_events import Stored, StoredEnvelope, decode_stored
 from gasoline_es.core.storing import Store
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
@@ -187,6 +187,7 @@ class Partition:
         self._clock = clock
         self._hooks = hooks
         self._worker = worker
+        self._stored_envelope = StoredEnvelope(log.namespace, self.index, self.epoch, worker)
         self._open = Batch()
         self._in_flight: Batch | None = None
         self._position = self._read_position(ownership)
@@ -471,23 +472,23 @@ class Partition:
             self._ask()
         return event
 
-    def store(self, events: Sequence[Stored]) -> None:
+    def store(self, stored: Sequence[Stored]) -> None:
         """Queue events of sequences, all for the same append. Raises: RecordTooLarge: nothing happened."""
-        lines = encode_stored(events, self._log.namespace, self.index, self.epoch, self._worker)
-        for event, line in zip(events, lines, strict=True):
-            require_fit(f"{event.data.TYPE} of {event.data.subject!r}", line)
+        written: list[tuple[Stored, bytes]] = []
+        for one in stored:
+            written += self._stored_envelope.encode(one)
+        for held, line in written:
+            require_fit(f"{held.key} of a sequence", line)
         topic, index, batch = self._topics.stored, self.index, self._open
-        batch.records += (
-            NewRecord(topic, index, event.key, line, event.time_us) for event, line in zip(events, lines, strict=True)
-        )
-        batch.standing.setdefault(topic, []).extend(events)
+        batch.records += [NewRecord(topic, index, held.key, line, held.time_us) for held, line in written]
+        batch.standing.setdefault(topic, []).extend([held for held, _ in written])
         if not self._asked:
             self._ask()
 
     def stored_at(self, sequence: str, seq: int) -> Stored:
-        """Read a durable event of a sequence by its number. Raises: LogError."""
-        topic = self._topics.stored
-        (record,) = self._log.read_at(topic, self.index, *self.views.stored.located(sequence, (seq,)))
+        """Read the durable record of a sequence that holds the event of this number. Raises: LogError."""
+        offsets, places, _ = self.views.stored.located(sequence, (seq,))
+        (record,) = self._log.read_at(self._topics.stored, self.index, offsets, places)
         assert record.value is not None
         return decode_stored(record.value)
 
@@ -648,6 +649,10 @@ class Partition:
                 live.durable_seq = seq = live.durable_seq + 1
                 apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
                 offset += 1
+            topic = self._topics.events
+            last = next(record for record in reversed(batch.records) if record.topic == topic)
+            assert last.value is not None
+            self.views.last_record = last.key, last.value
         for topic, events in batch.standing.items():
             self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
         for done in batch.done:

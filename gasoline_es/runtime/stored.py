@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gasoline_es.core.commands import Reply
 from gasoline_es.core.ports import StoredView
-from gasoline_es.core.stored_events import TRACKING, DecisionStored, EventStored, Stored, StoredData, TrackingStored
-from gasoline_es.core.storing import Condition, Store, conflict
+from gasoline_es.core.stored_events import TRACKING, DecisionStored, EventStored, Stored
+from gasoline_es.core.storing import Condition, Store, conflict, versions_of
 from gasoline_es.errors import GasolineError, RecordTooLarge
 
 if TYPE_CHECKING:
@@ -58,42 +58,44 @@ class StoredEvents:
             return Reply(error=GasolineError(f"nothing can be stored here: {self._view.unreadable}"))
         if command.at and self._is_there(command):
             return Reply(command.store_id, position=command.at)
-        refused = conflict(command, self)
+        versions = versions_of(command.events)
+        refused = conflict(command, self, versions)
         if refused is not None:
             return Reply(error=refused)
-        now_us = self._partition.now_us()
-        events: list[Stored] = []
+        now_us, stored = self._partition.now_us(), list[Stored]()
         first = self._end(command.first_in) + 1
         if command.events:
-            events += (
-                Stored(command.sequence, seq, now_us, command.store_id, data)
-                for seq, data in enumerate(command.events, first)
-            )
+            stored.append(Stored(command.sequence, first, now_us, command.store_id, command.events))
         if command.tracking is not None:
-            events.append(Stored(TRACKING, self._end(TRACKING) + 1, now_us, command.store_id, command.tracking))
+            seq = self._end(TRACKING) + 1
+            stored.append(Stored(TRACKING, seq, now_us, command.store_id, (command.tracking,)))
         try:
-            self._partition.store(events)
+            self._partition.store(stored)
         except RecordTooLarge as error:
             return Reply(error=error)
-        for event in events:
-            self._ahead(event.sequence, event.seq, event.data)
+        for originator, new in versions.items():
+            stream = (command.sequence, originator)
+            ahead = self._versions.get(stream)
+            if ahead is None:
+                self._versions[stream] = set(new)
+            else:
+                ahead.update(new)
+        for one in stored:
+            self._ahead(one)
         return Reply(command.store_id, position=first)
 
     def _end(self, sequence: str) -> int:
         return self._ends.get(sequence) or self._view.end(sequence)
 
-    def _ahead(self, sequence: str, seq: int, data: StoredData) -> None:
-        self._ends[sequence] = seq
-        match data:
-            case EventStored():
-                stream = (sequence, data.originator)
-                ahead = self._versions.get(stream)
-                if ahead is None:
-                    ahead = self._versions[stream] = set()
-                ahead.add(data.version)
-            case DecisionStored():
+    def _ahead(self, stored: Stored) -> None:
+        sequence, first, _, _, events = stored
+        self._ends[sequence] = first + len(events) - 1
+        for seq, data in enumerate(events, first):
+            if isinstance(data, EventStored):
+                break  # records hold events of one kind
+            if isinstance(data, DecisionStored):
                 self._decisions.append((sequence, seq, data))
-            case TrackingStored():
+            else:
                 self._tracked[data.application] = data.notification_id
 
     def _is_there(self, command: Store) -> bool:
@@ -104,21 +106,23 @@ class StoredEvents:
 
     # --- what stands beside workflows: see Partition ------------------------------------------------------------------
 
-    def durable(self, events: Sequence[Stored], first_offset: int, place: int) -> None:
+    def durable(self, stored: Sequence[Stored], first_offset: int, place: int) -> None:
         """Fold what has become durable."""
-        self._view.apply_all(first_offset, place, events)
-        for sequence, _, _, _, data in events:
-            match data:
-                case EventStored():
-                    ahead = self._versions[sequence, data.originator]
-                    ahead.discard(data.version)
-                    if not ahead:
-                        del self._versions[sequence, data.originator]
-                case DecisionStored():
+        for offset, one in enumerate(stored, first_offset):
+            self._view.apply(offset, place, one)
+            sequence, _, _, _, events = one
+            for originator, versions in versions_of(events).items():
+                ahead = self._versions[sequence, originator]
+                ahead.difference_update(versions)
+                if not ahead:
+                    del self._versions[sequence, originator]
+            for data in events:
+                if isinstance(data, EventStored):
+                    break
+                if isinstance(data, DecisionStored):
                     self._decisions.popleft()
-                case TrackingStored():
-                    if self._tracked.get(data.application) == data.notification_id:
-                        del self._tracked[data.application]
+                elif self._tracked.get(data.application) == data.notification_id:
+                    del self._tracked[data.application]
 
     def roll_back(self) -> None:
         """Forget what is not durable: it did not happen."""

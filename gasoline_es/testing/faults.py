@@ -1,4 +1,4 @@
-"""A disk that fails, fills up, stops or loses power on command, and remembers every call: for tests of the file log.
+"""Disks for tests of the file log: one that fails, fills up, stops or loses power on command; one that counts.
 
 Pass it as ``open_log("file:…", disk=FaultyDisk(directory))``. Everything really happens in the directory; what a power loss
 would take is put back by :meth:`FaultyDisk.lose_power`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -27,6 +28,56 @@ class UnsyncedDisk(Disk):
 
     def sync_directory(self, path: str) -> None:
         """Do nothing."""
+
+
+class CountingDisk(Disk):
+    """A disk that counts the bytes read of each file, and the entries read of each directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.bytes: Counter[str] = Counter()
+        """By path relative to the directory."""
+        self.entries_read = 0
+        self._directory: Final = directory
+        self._opened: dict[int, str] = {}
+
+    def open(self, path: str) -> int:
+        """Open a file and remember its name."""
+        fd = super().open(path)
+        self._opened[fd] = os.path.relpath(path, self._directory)
+        return fd
+
+    def create(self, path: str) -> int:
+        """Create a file and remember its name."""
+        fd = super().create(path)
+        self._opened[fd] = os.path.relpath(path, self._directory)
+        return fd
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """Read and count."""
+        data = super().read(fd, size, position)
+        self.bytes[self._opened[fd]] += len(data)
+        return data
+
+    def names(self, path: str) -> list[str]:
+        """List and count."""
+        names = super().names(path)
+        self.entries_read += len(names)
+        return names
+
+    def entries(self, path: str) -> list[tuple[str, int]]:
+        """List and count."""
+        entries = super().entries(path)
+        self.entries_read += len(entries)
+        return entries
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.bytes.clear()
+        self.entries_read = 0
+
+    def read_of(self, suffix: str = "") -> int:
+        """Return how many bytes were read of the files whose names end so."""
+        return sum(count for path, count in self.bytes.items() if path.endswith(suffix))
 
 
 class Killed(BaseException):
@@ -106,8 +157,9 @@ class FaultyDisk(Disk):
             kept = now[: random.randint(len(durable), len(now))] if random else durable
             if random and random.random() < 0.3:
                 kept = kept.ljust(len(now), b"\0")
-        with open(path, "wb") as file:
-            file.write(kept)
+        if kept != now:  # what a power loss leaves as it was, nobody has written to
+            with open(path, "wb") as file:
+                file.write(kept)
 
     def _remember(self, path: str) -> None:
         with open(path, "rb") as file:

@@ -188,6 +188,32 @@ class LogContract:
         assert [read[first : first + 2] for first in firsts] == [[i, i] for i in range(50)]
         await log.close()
 
+    async def test_what_is_appended_before_the_call_returns_counts_as_what_is_awaited_does(
+        self, opener: Opener
+    ) -> None:
+        log, other = await opener(), await opener()
+        owned = await log.acquire(0)
+        await put(log, owned.epoch, event(1))
+        if log.ready:
+            assert log.append_now(
+                [Section(0, owned.epoch, [event(2), event(3)]), Section(1, None, [event(4, 1, INBOX)])]
+            ) == [
+                Appended({EVENTS: Offset(1)}),
+                Appended({}),
+            ]
+            await put(log, owned.epoch, event(5))
+            assert numbers(log.read(EVENTS, 0)) == numbers(other.read(EVENTS, 0)) == [1, 2, 3, 5]
+            assert numbers(other.tail(INBOX, 1).poll()) == [4]
+            with pytest.raises(RecordTooLarge):
+                log.append_now([Section(0, owned.epoch, [event(6, value=b'"%b"' % (b"x" * RECORD_BYTES_MAX))])])
+            (fenced,) = log.append_now([Section(0, Epoch(owned.epoch + 1), [event(6)])])
+            assert isinstance(fenced, Fenced)
+            assert log.end(EVENTS, 0) == 4
+        await log.close()
+        with pytest.raises(LogError):
+            log.append_now([Section(0, owned.epoch, [event(6)])])
+        await other.close()
+
     async def test_a_record_at_the_limit_is_taken_and_one_beyond_refused_before_anything_is_written(
         self, opener: Opener
     ) -> None:

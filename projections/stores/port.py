@@ -110,8 +110,13 @@ class Stop(NamedTuple):
 
 
 def digest_of(record: Record) -> str:
+    """Return the digest of a record, as positions have it."""
+    return digest(record.key, record.value)
+
+
+def digest(key: str, value: bytes | None) -> str:
     """Return the first 16 hex digits of the sha-256 of a record's key and value (a key has no NUL in it)."""
-    return sha256(record.key.encode() + b"\0" + (b"" if record.value is None else record.value)).hexdigest()[:16]
+    return sha256(key.encode() + b"\0" + (b"" if value is None else value)).hexdigest()[:16]
 
 
 def position_of(record: Record) -> Position:
@@ -191,6 +196,10 @@ class Generation(ABC, Generic[Db]):
         """Return the feeds that stand before an event that could not be applied."""
 
     @abstractmethod
+    def reading(self) -> AbstractContextManager[Mapping[Feed, Position]]:
+        """Read in this block as of one moment: tables, and positions, which it gives. Nothing is written in it."""
+
+    @abstractmethod
     def writing(self) -> AbstractContextManager[Write[Db]]:
         """Begin a transaction; commit it at the block's end, roll it back if anything is raised.
 
@@ -254,11 +263,17 @@ class Store(ABC, Generic[Db]):
     private: bool
 
     @abstractmethod
-    def current(self, name: str) -> Generation[Db] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[Db] | None:
         """Open the current generation; None if there is none. Whether the log knows its positions is the caller's to ask.
+
+        ``readonly``: to read it for long; as of one moment in :meth:`Generation.reading`, and else as of each statement.
 
         Raises: ProjectionError: it cannot be read (damaged, or not ours): :meth:`discard` it.
         """
+
+    @abstractmethod
+    def again(self, generation: Generation[Db]) -> Generation[Db]:
+        """Open a generation once more, for another thread. Raises: Superseded: it is gone."""
 
     @abstractmethod
     def create(self, name: str, version: int, setup: Setup[Db]) -> Generation[Db]:

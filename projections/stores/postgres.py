@@ -131,7 +131,7 @@ class PostgresStore(Store[Connection]):
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def current(self, name: str) -> Generation[Connection] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[Connection] | None:
         """Open the current generation (see the port)."""
         self._stable(name)
         with translated(self.url, name):
@@ -149,6 +149,21 @@ class PostgresStore(Store[Connection]):
                         if self._current_number(db, name) == number:
                             raise self._failed(name, f"generation {number} was given up, or is missing")
                     raise self._failed(name, "its generations replace each other faster than one can be opened")
+            except BaseException:
+                db.close()
+                raise
+
+    def again(self, generation: Generation[Connection]) -> Generation[Connection]:
+        """Open a generation once more (see the port)."""
+        name = generation.meta.projection
+        with translated(self.url, name):
+            db = connect(self._conninfo)
+            try:
+                with db.ours():
+                    meta = read_meta(db, self._schema(name, generation.meta.generation))
+                    if meta is None:
+                        raise superseded(generation.meta, self.url, "it was removed")
+                    return self._opened(db, meta)
             except BaseException:
                 db.close()
                 raise
@@ -284,10 +299,9 @@ class PostgresStore(Store[Connection]):
         if number is not None:
             schema = self._schema(name, number)
             db.execute(statement("SET LOCAL search_path = {}", schema))
-            for table in read_tables(db):
-                db.execute(
-                    statement("CREATE VIEW {}.{} AS SELECT * FROM {}.{}", stable, table.name, schema, table.name)
-                )
+            own = db.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (schema,)).fetchall()
+            for name in [*(table.name for table in read_tables(db)), *(view for (view,) in own)]:
+                db.execute(statement("CREATE VIEW {}.{} AS SELECT * FROM {}.{}", stable, name, schema, name))
 
     def discard(self, name: str) -> None:
         """Make no generation the current one (see the port)."""

@@ -7,7 +7,7 @@ committed. So a commit that is not the store's fails, whatever text it came in.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -273,6 +273,19 @@ class PostgresGeneration(Generation[Connection]):
     def stops(self) -> dict[Feed, Stop]:
         with self._speaking():
             return read_stops(self.db, self.schema)
+
+    @contextmanager
+    def reading(self) -> Generator[Mapping[Feed, Position]]:
+        """Read as of one moment (see the port)."""
+        db = self.guarded
+        with self._speaking():
+            db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            with self._speaking():
+                positions = read_positions(db, self.schema)
+            yield positions
+        finally:
+            roll_back(db)
 
     @contextmanager
     def writing(self) -> Generator[Write[Connection]]:

@@ -182,9 +182,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         name, number = meta.projection, meta.generation
         return SqliteGeneration(db, meta, self.url, lambda: self._linked(name) == number, self._reach)
 
-    def current(self, name: str) -> Generation[sqlite3.Connection] | None:
+    def current(self, name: str, *, readonly: bool = False) -> Generation[sqlite3.Connection] | None:
         """Open the current generation (see the port)."""
-        opened = self._open_linked(name)
+        opened = self._open_linked(name, mode="ro" if readonly else "rw")
         if opened is None:
             return None
         db, meta = opened
@@ -192,6 +192,13 @@ class SqliteStore(Store[sqlite3.Connection]):
             db.close()
             raise self._failed(name, f"generation {meta.generation} was given up")
         return self._generation(db, meta)
+
+    def again(self, generation: Generation[sqlite3.Connection]) -> Generation[sqlite3.Connection]:
+        """Open a generation once more (see the port)."""
+        opened = self._open(generation.meta.projection, generation.meta.generation)
+        if opened is None:
+            raise superseded(generation.meta, self.url, "it was removed")
+        return self._generation(*opened)
 
     # --- building -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -184,6 +184,7 @@ class _Statements:
 
     def __init__(self) -> None:
         ours = mark()
+        self.read: Final = "BEGIN" + ours
         self.begin: Final = "BEGIN IMMEDIATE" + ours
         self.commit: Final = "COMMIT" + ours
         self.insert: Final = _INSERT + ours
@@ -218,6 +219,19 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
     def stops(self) -> dict[Feed, Stop]:
         with translated(self._url, self.meta.projection):
             return read_stops(self.db)
+
+    @contextmanager
+    def reading(self) -> Generator[Mapping[Feed, Position]]:
+        """Read as of one moment (see the port)."""
+        db = self.guarded
+        with translated(self._url, self.meta.projection), db.ours():
+            db.execute(self._statements.read)
+        try:
+            with translated(self._url, self.meta.projection):
+                positions = read_positions(db)
+            yield positions
+        finally:
+            roll_back(db)
 
     @contextmanager
     def writing(self) -> Generator[Write[sqlite3.Connection]]:

@@ -65,7 +65,7 @@ def copies(story: Story, under: Path) -> Iterator[str]:
     number = 0
     while True:
         number += 1
-        shutil.copytree(story.directory, under / f"{number}")
+        shutil.copytree(story.directory, under / f"{number}", symlinks=True)
         yield f"file:{under}/{number}"
 
 
@@ -209,7 +209,7 @@ def surrounded(story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Commands may change the log: there nothing may stand then that does not belong to one.
     """
     copied = replace(story, directory=tmp_path / "a" / "b" / "log")
-    shutil.copytree(story.directory, copied.directory)
+    shutil.copytree(story.directory, copied.directory, symlinks=True)
     for name in ("x", "x.jsonl", ".lock", "passwd", "a/x", "a/.lock", "a/b/x", "a/b/.lock", "a/b/passwd"):
         (tmp_path / name).write_text("sentinel")
     monkeypatch.chdir(tmp_path / "a" / "b")

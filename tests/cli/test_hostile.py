@@ -132,7 +132,7 @@ def test_an_event_of_a_newer_version_is_shown_as_unreadable(tmp_path: Path, stor
 @pytest.mark.parametrize("value", [b'{"no":"event"}', b"[]", b'{"subject":1}', b"7"])
 def test_a_record_that_is_no_event_is_named_and_the_rest_is_shown(tmp_path: Path, story: Story, value: bytes) -> None:
     copied = replace(story, directory=tmp_path / "copy")
-    shutil.copytree(story.directory, copied.directory)
+    shutil.copytree(story.directory, copied.directory, symlinks=True)
     append(copied.directory, partition_of(story.fulfil, 4), f"{story.fulfil}/99", value)
     done = invoke("--log", copied.url, "workflow", "list")
     assert done.status == 1
@@ -171,7 +171,7 @@ NAMES = ["../../x", "..\\x", "/etc/passwd", "a\0b", ".", "", ".lock", "x" * 300,
 def guarded(story: Story, tmp_path: Path) -> Iterator[Story]:
     """A copy of the log with sentinels around it; nothing may be there afterwards that was not before, nor changed."""
     copied = replace(story, directory=tmp_path / "a" / "b" / "log")
-    shutil.copytree(story.directory, copied.directory)
+    shutil.copytree(story.directory, copied.directory, symlinks=True)
     for name in ("x", "x.jsonl", ".lock", "0", "passwd", "a/x", "a/b/x", "a/b/.lock", "a/b/log/x"):
         (tmp_path / name).write_text("sentinel")
     before = everything(tmp_path)
@@ -250,7 +250,7 @@ def forge(
 ) -> Story:
     """Make a copy of the log with one more workflow, whose first event somebody else wrote; ``waiting`` is its id."""
     copied = replace(story, directory=to / "forged", waiting="0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f")
-    shutil.copytree(story.directory, copied.directory)
+    shutil.copytree(story.directory, copied.directory, symlinks=True)
     event = {
         "specversion": "1.0",
         "id": f"{copied.waiting}/1",

@@ -262,7 +262,7 @@ def torn(story: Story, tmp_path: Path) -> Story:
 
 
 def copy(story: Story, to: Path) -> Story:
-    shutil.copytree(story.directory, to / "copy")
+    shutil.copytree(story.directory, to / "copy", symlinks=True)
     return replace(story, directory=to / "copy")
 
 

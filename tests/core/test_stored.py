@@ -12,17 +12,22 @@ from hypothesis import strategies as st
 
 from gasoline_es.core.commands import Reply, Request, decode_request, encode_request, repeated
 from gasoline_es.core.stored_events import (
+    RECORD_BYTES,
+    TYPES,
     DecisionStored,
     EventStored,
+    Numbered,
     Stored,
     StoredData,
+    StoredEnvelope,
     TrackingStored,
+    decode_some,
     decode_stored,
     embed,
-    encode_stored,
     extract,
 )
-from gasoline_es.core.storing import Condition, Query, Store, checked, conflict
+from gasoline_es.core.storing import Condition, Query, Store, checked, conflict, versions_of
+from gasoline_es.errors import StoreConflict
 from gasoline_es.log.port import Offset, Record
 from projections.stored import StoredView
 
@@ -52,10 +57,12 @@ def decision(kind: str, *tags: str) -> DecisionStored:
     return DecisionStored(kind, tags, embed(b""))
 
 
-def view_of(sequence: str, *stored: StoredData) -> StoredView:
+def view_of(sequence: str, *stored: StoredData, at_once: int = 1) -> StoredView:
+    """Return a view of events, so many of them in each record."""
     view = StoredView()
-    for seq, data in enumerate(stored, 1):
-        view.apply(10 * seq, 1000 + seq, sequence, seq, data)
+    for number, first in enumerate(range(0, len(stored), at_once), 1):
+        held = stored[first : first + at_once]
+        view.apply(10 * number, 1000 + number, Stored(sequence, first + 1, NOW, ID, held))
     return view
 
 
@@ -104,46 +111,103 @@ def test_what_no_state_is_written_as_is_refused(payload: bytes) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(events | decisions | trackings, max_size=4))
-def test_events_come_back_as_they_were_written(written: Sequence[StoredData]) -> None:
-    stored = [Stored("events", seq, NOW, ID, data) for seq, data in enumerate(written, 1)]
-
-    lines = encode_stored(stored, "es-shop", 0, 3, "w")
-
-    assert [decode_stored(line) for line in lines] == stored
-    for line, one in zip(lines, stored, strict=True):
-        cloud = json.loads(line)
-        assert (cloud["specversion"], cloud["source"], cloud["id"]) == ("1.0", "/gasoline/es-shop", one.key)
-        assert (cloud["type"], cloud["seq"]) == (f"gasoline.{one.data.TYPE}.v1", one.seq)
-        assert (cloud["partition"], cloud["epoch"], cloud["worker"]) == (0, 3, "w")
+some_events = (
+    st.lists(events, min_size=1, max_size=4)
+    | st.lists(decisions, min_size=1, max_size=4)
+    | st.lists(trackings, min_size=1, max_size=2)
+)
 
 
-def test_a_text_that_looks_like_the_line_around_it_does_not_break_it() -> None:
-    hostile = ',"state":{}},"data":{"state":1'
-    stored = [
-        Stored("events", 1, NOW, ID, EventStored(hostile, False, 1, hostile, embed(hostile.encode()))),
-        Stored(
-            "events", 2, NOW, ID, DecisionStored(hostile, (hostile, "state"), embed(orjson.dumps({"state": hostile})))
-        ),
-        Stored("events", 3, NOW, ID, TrackingStored(hostile, 1)),
-    ]
+@given(some_events, st.integers(1, 10**12))
+def test_events_come_back_as_they_were_written(written: Sequence[StoredData], first: int) -> None:
+    stored = Stored("events", first, NOW, ID, written)
 
-    assert [decode_stored(line) for line in encode_stored(stored, "es", 0, 1, "w")] == stored
+    ((held, line),) = StoredEnvelope("es-shop", 0, 3, "w").encode(stored)
+
+    assert held == decode_stored(line) == stored
+    cloud = json.loads(line)
+    assert (cloud["specversion"], cloud["source"], cloud["id"]) == ("1.0", "/gasoline/es-shop", stored.key)
+    assert (cloud["type"], cloud["seq"]) == (f"gasoline.{TYPES[type(written[0])]}.v1", first)
+    assert (cloud["partition"], cloud["epoch"], cloud["worker"]) == (0, 3, "w")
+    assert [one["seq"] for one in cloud["data"]["events"]] == list(range(first, first + len(written)))
+    wanted = range(first, first + len(written), 2)
+    assert decode_some(line, wanted) == [Numbered(seq, written[seq - first]) for seq in wanted]
+
+
+hostile = ',"state":{}},"data":{"bytes":[1],"events":[{"state":1'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        EventStored(hostile, False, 1, hostile, embed(hostile.encode())),
+        DecisionStored(hostile, (hostile, "state"), embed(orjson.dumps({"state": hostile}))),
+        TrackingStored(hostile, 1),
+    ],
+    ids=["event", "decision", "tracking"],
+)
+def test_a_text_that_looks_like_the_line_around_it_does_not_break_it(data: StoredData) -> None:
+    stored = Stored("events", 1, NOW, hostile, [data, data])
+
+    assert [decode_stored(line) for _, line in StoredEnvelope("es", 0, 1, hostile).encode(stored)] == [stored]
+
+
+@given(st.lists(st.integers(0, RECORD_BYTES + 10), min_size=1, max_size=8))
+def test_many_events_take_several_records_none_of_which_is_long_for_more_than_one_event(sizes: list[int]) -> None:
+    stored = Stored("events", 5, NOW, ID, [event(n, state=b"1" * (size + 1)) for n, size in enumerate(sizes)])
+
+    written = StoredEnvelope("es", 0, 1, "w").encode(stored)
+
+    seq = 5
+    for held, line in written:
+        assert held == decode_stored(line)
+        assert held.first == seq
+        assert len(held.events) == 1 or len(line) < RECORD_BYTES + 1_000
+        seq += len(held.events)
+    assert [data for held, _ in written for data in held.events] == stored.events
+
+
+def line_of(*data: StoredData) -> bytes:
+    ((_, line),) = StoredEnvelope("es", 0, 1, "w").encode(Stored("events", 1, NOW, ID, data))
+    return line
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("event.stored.v1", "event.stored.v2"), ("event.stored", "event.forgotten"), ('"seq":1', '"seq":"1"')],
+    [
+        ("events.stored.v1", "events.stored.v2"),
+        ("events.stored", "events.forgotten"),
+        ('"seq":1,"partition"', '"seq":"1","partition"'),
+        ('"seq":2', '"seq":3'),
+        ('"sequence":"events"', '"sequence":1'),
+        ('"bytes":[', '"bytes":[1,'),
+        ('"bytes":[', '"bytes":["1",'),
+        ('"bytes":[', '"lengths":['),
+        ('"events":[', '"things":['),
+        ('"topic":"t"', '"about":"t"'),
+        ("]}}", "]}} "),
+    ],
 )
-def test_an_event_of_a_newer_version_is_refused(before: str, after: str) -> None:
-    (line,) = encode_stored([Stored("events", 1, NOW, ID, event(1))], "es", 0, 1, "w")
+def test_what_is_of_a_newer_version_or_none_of_ours_is_refused(before: str, after: str) -> None:
+    line = line_of(event(1), event(2))
+    assert before.encode() in line
 
-    with pytest.raises(ValueError, match=r"newer version|not an event"):
+    with pytest.raises(ValueError, match=r"newer version|not an event|unexpected|expected"):
         decode_stored(line.replace(before.encode(), after.encode()))
 
 
+@pytest.mark.parametrize("seq", [0, 3, -1])
+def test_an_event_that_is_not_in_a_record_is_not_read_from_it(seq: int) -> None:
+    with pytest.raises(ValueError, match="not an event"):
+        decode_some(line_of(event(1), event(2)), [seq])
+
+
 def test_a_view_that_cannot_read_an_event_says_so_and_goes_on() -> None:
-    lines = encode_stored([Stored("events", seq, NOW, ID, event(seq)) for seq in (1, 2)], "es", 0, 1, "w")
+    lines = [
+        line
+        for seq in (1, 2)
+        for _, line in StoredEnvelope("es", 0, 1, "w").encode(Stored("events", seq, NOW, ID, [event(seq)]))
+    ]
     lines[0] = lines[0].replace(b".v1", b".v2")
     view = StoredView()
 
@@ -252,6 +316,10 @@ class Known:
         return next(iter(self.view.matching(sequence, condition.query, condition.after, 1)), None)
 
 
+def refused(command: Store, known: Known) -> StoreConflict | None:
+    return conflict(command, known, versions_of(command.events))
+
+
 @pytest.mark.parametrize(
     ("new", "may"),
     [
@@ -267,21 +335,22 @@ class Known:
 def test_a_version_is_stored_once(new: list[EventStored], may: bool) -> None:
     known = Known(view_of("events", event(1), event(5)))
 
-    assert (conflict(Store(ID, "events", new), known) is None) is may
-    assert conflict(Store(ID, "snapshots", [event(1)]), known) is None
+    assert (refused(Store(ID, "events", new), known) is None) is may
+    assert refused(Store(ID, "snapshots", [event(1)]), known) is None
 
 
 @pytest.mark.parametrize(("number", "may"), [(6, True), (5, False), (4, False)])
 def test_tracking_only_ascends(number: int, may: bool) -> None:
     known = Known(view_of("tracking", TrackingStored("up", 5)))
 
-    assert (conflict(Store(ID, "events", (), TrackingStored("up", number)), known) is None) is may
-    assert conflict(Store(ID, "events", (), TrackingStored("other", number)), known) is None
+    assert (refused(Store(ID, "events", (), TrackingStored("up", number)), known) is None) is may
+    assert refused(Store(ID, "events", (), TrackingStored("other", number)), known) is None
 
 
 # --- by what they are found -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 4])
 @pytest.mark.parametrize(
     ("above", "up_to", "newest_first", "limit", "found"),
     [
@@ -294,20 +363,21 @@ def test_tracking_only_ascends(number: int, may: bool) -> None:
     ],
 )
 def test_an_originators_events_are_found_in_order_of_version(
-    above: int | None, up_to: int | None, newest_first: bool, limit: int | None, found: list[int]
+    above: int | None, up_to: int | None, newest_first: bool, limit: int | None, found: list[int], at_once: int
 ) -> None:
-    view = view_of("events", event(2), event(1), event(7, "b"), event(3))
+    view = view_of("events", event(2), event(1), event(7, "b"), event(3), at_once=at_once)
 
     assert view.of_originator("events", "a", above, up_to, newest_first=newest_first, limit=limit) == found
 
 
 def test_events_are_found_by_topic() -> None:
-    view = view_of("events", *(event(n, topic=topic) for n, topic in enumerate("xyxzx", 1)))
+    view = view_of("events", *(event(n, topic=topic) for n, topic in enumerate("xyxzx", 1)), at_once=2)
 
     assert view.of_kinds("events", [], 2, 5, 2) == [2, 3]
     assert view.of_kinds("events", ["x", "z", "none"], 2, None, 10) == [3, 4, 5]
     assert view.of_kinds("other", [], 1, None, 10) == []
-    assert view.located("events", [1, 3]) == ([10, 30], [1001, 1003])
+    assert view.located("events", [1, 2, 5]) == ([10, 30], [1001, 1003], [[1, 2], [5]])
+    assert view.located("events", [3]) == ([20], [1002], [[3]])
 
 
 kinds, tags = st.sampled_from("ABC"), st.lists(st.sampled_from("xyz"), max_size=3)
@@ -316,11 +386,17 @@ queries = st.builds(
 )
 
 
-@given(st.lists(st.tuples(kinds, tags), max_size=12), queries, st.integers(0, 12), st.none() | st.integers(0, 5))
+@given(
+    st.lists(st.tuples(kinds, tags), max_size=12),
+    queries,
+    st.integers(0, 12),
+    st.none() | st.integers(0, 5),
+    st.integers(1, 5),
+)
 def test_decisions_are_found_as_a_look_at_each_would_find_them(
-    stored: list[tuple[str, list[str]]], query: Query, after: int, limit: int | None
+    stored: list[tuple[str, list[str]]], query: Query, after: int, limit: int | None, at_once: int
 ) -> None:
-    view = view_of("decisions", *(decision(kind, *having) for kind, having in stored))
+    view = view_of("decisions", *(decision(kind, *having) for kind, having in stored), at_once=at_once)
 
     found = view.matching("decisions", query, after, limit)
 

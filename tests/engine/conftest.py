@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from gasoline_es.runtime import node
 from tests.engine.harness import World
+
+
+@pytest.fixture(autouse=True)
+def at_once() -> Iterator[None]:
+    """Views are stored as soon as they change: nearly everything that is over is read from the store."""
+    with pytest.MonkeyPatch.context() as patch:  # one of its own: a test's is to be undone before its world ends
+        patch.setattr(node, "SAVE_AFTER_S", 0.0)
+        yield
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,7 +21,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.core.folding import superseded_in
 from gasoline_es.core.location import Location
-from gasoline_es.errors import LogCorrupt, LogError, LogFailed
+from gasoline_es.errors import LogCorrupt, LogError, LogFailed, ProjectionNotBuilt
 from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
@@ -46,7 +46,11 @@ from gasoline_es.log.port import (
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import Worker
-from projections.views import PartitionViews
+from projections.comparing import verify
+from projections.keeping import StoreKeeper, keep_in
+from projections.memory_keeper import MemoryKeeper
+from projections.stores.opening import open_store
+from projections.workflows import Workflows
 
 PATIENCE_S: Final = float(os.environ.get("GASOLINE_TEST_PATIENCE_S", "30"))
 """What should happen, happens within this: real time, only ever used up by a failing test."""
@@ -185,7 +189,7 @@ class Process:
     def __init__(self, world: World, log: ScriptedLog) -> None:
         self.world = world
         self.log = log
-        self.node = Node(log, world.clock, PartitionViews)
+        self.node = Node(log, world.clock, MemoryKeeper() if isinstance(log.inner, MemoryLog) else kept_views(log))
         self.gasoline = Gasoline(self.node)
         self.worker: Worker | None = None
         self.ended = False
@@ -227,9 +231,12 @@ class Process:
             tasks.append(node._appender._task)
         if self.worker is not None:
             tasks += self.worker._tasks
+        if node._saving is not None:
+            node._saving.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await node._keeper.close()
         node._alarms.close()
         if driver is not None:
             driver.stopping = True
@@ -331,10 +338,21 @@ class World:
         async with Gasoline.open(self.url, readonly=True, clock=self.clock) as gasoline:
             yield gasoline
 
+    async def _compare_views(self) -> None:
+        """What the processes have stored is what a fresh fold makes of the log, up to where they stored it."""
+        log = await open_log(self.url, readonly=True)
+        if log.damage is None:
+            with suppress(ProjectionNotBuilt):
+                verdict = verify(log, open_store(log), Workflows())
+                assert verdict.difference is None, verdict
+        await log.close()
+
     async def end(self) -> None:
-        """Kill every process left, then hold every history against what must hold of all."""
+        """Kill every process left, then hold every history against what must hold of all, and the stored views too."""
         for process in self._processes:
             await process.kill()
+        if self.url.startswith("file:"):
+            await self._compare_views()
         async with self.reader() as gasoline:
             async for info in gasoline.list():
                 if info.status != "unreadable":
@@ -359,6 +377,11 @@ async def kills(
         await process.kill()
         yield world, number
         await world.end()
+
+
+def kept_views(log: ScriptedLog) -> StoreKeeper:
+    """Keep the views where the engine does."""
+    return keep_in(open_store(log.inner), log)
 
 
 def _nobody_listens(attempt: object) -> None:

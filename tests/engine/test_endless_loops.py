@@ -19,13 +19,15 @@ async def step(ctx: ActivityContext, number: int) -> int:
             cache.cache_clear()  # of a fixed size, but larger than a short test fills it
         gc.collect()
         Marks.bytes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.take_snapshot().dump(str(Marks.folder / f"{len(Marks.bytes)}.snapshot"))
     return number + 1
 
 
 class Marks:
-    """At which iterations the memory is measured, and what it was."""
+    """At which iterations the memory is measured, and what it was; what it was made of goes to a file each."""
 
     at: frozenset[int] = frozenset()
+    folder = Path()
     bytes: list[int] = []  # noqa: RUF012
 
 
@@ -47,7 +49,7 @@ async def spin(ctx: WorkflowContext, _: None) -> int:
 
 async def grown_bytes(tmp_path: Path, iterations: int) -> int:
     """Return by how much a worker's memory grows over the last half of so many iterations."""
-    Marks.at, Marks.bytes = frozenset({iterations // 2, iterations}), []
+    Marks.at, Marks.bytes, Marks.folder = frozenset({iterations // 2, iterations}), [], tmp_path
     async with Gasoline.open(f"file:{tmp_path}/log") as gasoline, gasoline.worker([spin]):
         tracemalloc.start()
         try:
@@ -55,6 +57,9 @@ async def grown_bytes(tmp_path: Path, iterations: int) -> int:
             await handle.output()
         finally:
             tracemalloc.stop()
+    before, after = (tracemalloc.Snapshot.load(str(tmp_path / f"{number}.snapshot")) for number in (1, 2))
+    for where in after.compare_to(before, "lineno")[:25]:
+        print(where)  # seen where it has grown too much
     first, second = Marks.bytes
     return second - first
 

@@ -12,7 +12,7 @@ from gasoline_es import Gasoline
 from gasoline_es.errors import LogError, LogFailed, NoOwner, NoSpace
 from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Ownership
-from gasoline_es.runtime import node as node_module
+from gasoline_es.runtime import ends
 from tests.engine.harness import Process, World, rehandle, soon, when
 from tests.engine.workflows import Note, echo, nap, one_note
 
@@ -226,7 +226,7 @@ async def test_client_is_told_when_a_take_over_does_not_come_to_its_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """filelog.md §4; design §5: an error that says to try again, and not that there is no such workflow."""
-    monkeypatch.setattr(node_module, "TAKING_LIMIT_S", 0.02)
+    monkeypatch.setattr(ends, "TAKING_LIMIT_S", 0.02)
     url = f"file:{tmp_path}"
     async with Gasoline.open(url) as first:
         handle = await first.dispatch(nap, 3600.0)

@@ -43,6 +43,7 @@ FOREIGN: list[Any] = [5, b"0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", ["x"], object(
 OF_A_LOG = re.compile(
     r"manifest\.(json|lock)|segments|segments/\d{10}\.(jsonl|end|index)|messages(/[\w.-]+)?|workers(/[0-9a-f-]+(\.name)?)?"
     r"|epochs|epochs/default(/\d+(/\d{10})?)?"
+    r"|projections(/default(/workflows\.(lock|sqlite|\d+\.sqlite(-wal|-shm)?))?)?"
 )
 
 

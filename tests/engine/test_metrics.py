@@ -514,7 +514,7 @@ async def test_scrape_goes_through_no_workflow(world: World, monkeypatch: pytest
     def walked(*_: Any) -> Any:
         raise AssertionError("a scrape looked at workflows one by one")
 
-    for name in ("summaries", "summary", "running", "signalled", "queued", "find"):
+    for name in ("matching", "summary", "running", "signalled", "queued", "find"):
         monkeypatch.setattr(PartitionViews, name, walked)
     found = scrape(process)
     monkeypatch.undo()

@@ -12,6 +12,7 @@ import pytest
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import Envelope, read_fact
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import new_workflow_id
 from gasoline_es.core.location import Location
 from projections.views import PartitionViews
@@ -84,7 +85,7 @@ def test_equal_texts_of_many_sleepers_are_kept_once() -> None:
     views = PartitionViews()
     for offset, (key, value) in enumerate(recorded(100, tagged=True)):
         views.apply(offset, 500 * offset, *read_fact(key, value))
-    found = list(views.summaries())
+    found = list(views.matching(Filters()))
     assert len(found) == 100
     assert len({id(one.name) for one in found}) == 1
     assert len({id(one.worker) for one in found}) == 1

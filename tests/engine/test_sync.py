@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import shutil
 import subprocess
 import sys
 import threading
@@ -287,6 +288,7 @@ def test_list_of_a_damaged_log_gives_what_can_be_read_and_then_the_damage(tmp_pa
         ids = [gasoline.dispatch(echo, f"number {number}").id for number in range(5)]
     segment = tmp_path / "segments" / "0000000001.jsonl"
     segment.write_bytes(segment.read_bytes().replace(b"number 3", b"number 7"))
+    shutil.rmtree(tmp_path / "projections")  # else nothing of it is read to list them
     listed: list[str] = []
     with Gasoline.open_sync(f"file:{tmp_path}", readonly=True) as reader:
         with pytest.raises(LogCorrupt):

@@ -16,6 +16,7 @@ import pytest
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.end import PublishedEnd, encode_end
 from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.port import Appended, Position, Problem
 from gasoline_es.testing.faults import UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
@@ -84,7 +85,7 @@ def text(path: Path, random: Random) -> None:
 def double(path: Path, random: Random) -> None:
     stem, dot, kind = path.name.partition(".")
     if stem.isdigit():
-        following = max(int(other.name.partition(".")[0]) for other in path.parent.iterdir()) + 1
+        following = max(int(other.name[:10]) for other in path.parent.iterdir() if other.name[:10].isdigit()) + 1
         shutil.copyfile(path, path.with_name(f"{following:010d}{dot}{kind}"))
 
 
@@ -202,6 +203,69 @@ async def test_whatever_is_done_to_a_file_nothing_acknowledged_vanishes_without_
 @pytest.mark.soak
 async def test_everything_that_can_be_done_to_any_file(tmp_path: Path) -> None:
     await _all(tmp_path, 12)
+
+
+async def check_vouched(directory: Path, truth: Truth) -> tuple[bool, bool]:
+    """Check a log whose files are vouched for, after one rotted that the file system takes for unchanged.
+
+    Return whether it is damaged, and whether it was opened for writing though it is.
+    """
+    before = fingerprint(directory)
+    try:
+        log = await opened(directory, disk=UnsyncedDisk(), segment_bytes_max=2_500)
+    except LogError:
+        assert fingerprint(directory) == before
+        shutil.rmtree(directory / "verified", ignore_errors=True)
+        assert await check(directory, truth), "refused, but only with a mark"
+        return True, False
+    whole = await look(log, truth)
+    told = any(isinstance(found, Problem) for found in log.verify())
+    assert told or whole, "not all can be read, and verify finds nothing"
+    await log.crash()
+    if not told:
+        return await check(directory, truth), False
+    assert await check(directory, truth), "known to be damaged, and opened again"
+    return True, True
+
+
+def rots(change: Callable[[Path, Random], None]) -> Callable[[Path, Random], None]:
+    """Return what does the same to a file in place, without telling the file system."""
+
+    def changed(path: Path, random: Random) -> None:
+        before = path.stat()
+        change(path, random)
+        if path.exists():
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    changed.__name__ = change.__name__
+    return changed
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.soak)])
+async def test_whatever_rots_in_a_log_that_is_vouched_for_is_found_by_readers_at_the_latest(
+    tmp_path: Path, rounds: int
+) -> None:
+    base = tmp_path / "base"
+    truth = await make(base)
+    names = [path.relative_to(base) for path in files(base) if path.suffix != ".lock"]
+    cases = [_change(name, rots(change)) for change in (flip, *CHANGES) * rounds for name in names]
+    done: Counter[tuple[bool, bool]] = Counter()
+    for number, (what, change) in enumerate(sample(cases, 50) if rounds == 1 else cases):
+        directory = tmp_path / "changed"
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(base, directory)
+        await (await opened(directory, disk=UnsyncedDisk())).close()
+        if not (directory / what.partition(" ")[2]).exists():
+            continue  # a claim that was taken into the mark
+        change(directory, Random(number))
+        try:
+            done[await check_vouched(directory, truth)] += 1
+        except BaseException as error:
+            error.add_note(f"case {number}: {what}")
+            raise
+    assert done[True, False]
+    assert done[False, False]
+    assert rounds == 1 or done[True, True]
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------
@@ -345,7 +409,7 @@ async def test_a_partition_is_not_taken_in_a_log_that_was_damaged_while_it_was_o
     await other.close()
     before = fingerprint(tmp_path / "epochs")
     log._soundness._checked.clear()  # pyright: ignore[reportPrivateUsage]
-    log._epochs._holders.clear()  # pyright: ignore[reportPrivateUsage]
+    log._epochs._holders = Recent(9)  # type: ignore[misc] # pyright: ignore[reportPrivateUsage]
     with pytest.raises(LogCorrupt):
         await log.acquire(0)
     assert fingerprint(tmp_path / "epochs") == before

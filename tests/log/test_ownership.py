@@ -120,6 +120,32 @@ async def test_a_take_over_before_the_end_is_published_voids_the_append(tmp_path
     assert await Scene(tmp_path).history() == [1, 2, 10]
 
 
+async def test_what_a_taker_may_leave_out_is_not_shown_to_a_reader_of_what_is_final(tmp_path: Path) -> None:
+    """§4: the taker has read how far its predecessor is published, which publishes once more; then the taker begins."""
+    scene, a, _, epoch, b, b_disk = await begin(tmp_path)
+    reader, _ = await scene.open(readonly=True, final=True)
+    assert numbers(reader.read(EVENTS, 0)) == [1, 2]
+    scene.freeze(a, seen_by=b)
+    seen: list[tuple[bool, int, list[int]]] = []
+
+    def publish() -> None:
+        assert isinstance(at_once(put(a, epoch, event(3))), Fenced)
+        fresh = FileLog(str(tmp_path), "default", None, readonly=True, final=True)
+        for one in (reader, fresh):
+            seen.append((one.undecided(EVENTS, 0), one.end(EVENTS, 0), numbers(one.read(EVENTS, 0))))
+            assert one.undecided(EVENTS, 0)
+        at_once(fresh.close())
+
+    before(b_disk, "write", ".jsonl", publish)
+    await _take_and_put(b, 10)
+
+    assert [(end, found) for _, end, found in seen] == [(2, [1, 2]), (0, [])]
+    assert numbers(reader.read(EVENTS, 0)) == [1, 2, 10]
+    assert not reader.undecided(EVENTS, 0)
+    assert await scene.history() == [1, 2, 10]
+    await scene.close()
+
+
 async def _take_and_put(log: FileLog, number: int, partition: int = 0) -> None:
     owned = await log.acquire(partition)
     assert isinstance(await put(log, owned.epoch, event(number, partition), partition=partition), Appended)

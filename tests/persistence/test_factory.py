@@ -24,6 +24,7 @@ from gasoline_es import errors
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
 from gasoline_es.persistence.journal import Journal, namespace_of
 from gasoline_es.persistence.lease import translated
+from gasoline_es.runtime.lending import Not
 
 
 def factory_for(name: str, url: str) -> tuple[GasolineFactory, GasolineApplicationRecorder]:
@@ -100,6 +101,27 @@ def test_an_application_that_the_collector_finds_on_the_logs_own_thread_closes_w
     with suppress(OperationalError):  # closed before it had its answer
         recorder._lease.call("collect", close_here)
     for thread in closing:
+        thread.join(30)
+        assert not thread.is_alive()
+    with pytest.raises(OperationalError, match="was closed"):
+        recorder.insert_events(one())
+
+
+def test_an_application_that_the_collector_finds_in_the_middle_of_a_call_closes_without_waiting_for_itself() -> None:
+    factory, recorder = factory_for("shop", "memory:collected-in-place")
+    closing: list[threading.Thread] = []
+
+    def close_here(_: Journal) -> None:
+        factory.close()
+        closing.extend(thread for thread in threading.enumerate() if thread.name == "gasoline-closing")
+
+    def insert() -> None:
+        while recorder._lease._loop.in_place("collect", close_here) is Not.NOW:
+            pass
+
+    inserting = threading.Thread(target=insert)
+    inserting.start()
+    for thread in (inserting, *closing):
         thread.join(30)
         assert not thread.is_alive()
     with pytest.raises(OperationalError, match="was closed"):

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from typing import ClassVar
-from unittest import TestCase
+from unittest import TestCase, mock
 
 import pytest
 from eventsourcing.dcb import tests as dcb_cases
@@ -30,6 +30,7 @@ from gasoline_es.persistence import (
     GasolineProcessRecorder,
     GasolineTrackingRecorder,
 )
+from gasoline_es.runtime import lending
 from tests.persistence.views import CountersOnTheLog
 
 pytestmark = pytest.mark.timeout(240)
@@ -67,6 +68,14 @@ class OnMemory(TestCase):
 
 
 class OnFiles(OnMemory):
+    """On files, and on the callers' own threads: the main one too, which tests' time limits keep from that by a handler."""
+
+    def setUp(self) -> None:
+        stands_in = mock.patch.object(lending, "_only_interrupts", return_value=True)
+        stands_in.start()
+        self.addCleanup(stands_in.stop)
+        super().setUp()
+
     def new_log(self) -> str:
         self.directory = tempfile.mkdtemp(prefix="gasoline-cases-")
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)

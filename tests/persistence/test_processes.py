@@ -21,10 +21,13 @@ from gasoline_es.errors import Fenced, NoSpace, StoreConflict
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
-from gasoline_es.persistence.journal import Journal, new_store_id
+from gasoline_es.persistence.journal import Journal, Selection, StoreIds
 from tests.engine.harness import Fate, Process, World, kills, soon
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+new_store_id = StoreIds()
 
 
 def events(originator: str, *versions: int, size: int = 0) -> Store:
@@ -34,10 +37,16 @@ def events(originator: str, *versions: int, size: int = 0) -> Store:
     )
 
 
+async def end(journal: Journal, sequence: str = "events") -> int:
+    return await journal.look(lambda view: view.end(sequence))
+
+
 async def stored(journal: Journal) -> list[tuple[str, int]]:
     """Return originators and versions, in the order of their numbers, which must have no gap."""
-    found = await journal.of_kinds("events", [], 1, None, 10_000)
-    assert [event.seq for event in found] == list(range(1, await journal.end("events") + 1))
+    found = (
+        await journal.select(lambda view: Selection("events", view.of_kinds("events", [], 1, None, 10_000)))
+    ).events
+    assert [event.seq for event in found] == list(range(1, await end(journal) + 1))
     datas = [event.data for event in found]
     return [(data.originator, data.version) for data in datas if isinstance(data, EventStored)]
 
@@ -111,7 +120,7 @@ async def test_an_append_that_was_fenced_is_asked_again_and_counts_once(counts: 
 
     position = await soon(journal.store(command))
 
-    assert position == await journal.end(sequence) == (2 if sequence == "events" else 1)
+    assert position == await end(journal, sequence) == (2 if sequence == "events" else 1)
     await world.end()
 
 
@@ -134,7 +143,7 @@ async def test_a_full_disk_records_nothing_and_leaves_no_gap(world: World) -> No
 async def test_processes_share_one_order_and_see_what_each_has_written(world: World) -> None:
     (_, here), (_, there) = await process(world), await process(world)
     told = asyncio.Event()
-    await here.on_stored(told.set)
+    await here.on_news(told.set)
 
     assert await here.store(events("a", 1)) == 1
     assert await soon(there.store(events("b", 1, 2))) == 2
@@ -177,8 +186,10 @@ async def test_of_appends_that_exclude_each_other_one_counts_whichever_process_a
     assert await soon(there.store(Store(new_store_id(), "decisions", [DecisionStored("Closed", (), embed(b""))]))) == 2
     with pytest.raises(StoreConflict, match="decision 1 matches"):
         await soon(there.store(decision("Other", "course:1")))
-    found, end = await here.matching(only.query, 0, None)
-    assert ([event.seq for event in found], end) == ([1], 2)
+    found, last = await here.select(
+        lambda view: Selection("decisions", view.matching("decisions", only.query, 0, None), view.end("decisions"))
+    )
+    assert ([event.seq for event in found], last) == ([1], 2)
 
 
 async def test_who_is_killed_is_succeeded_by_whoever_asks(world: World) -> None:
@@ -197,7 +208,7 @@ async def test_what_is_too_much_for_a_request_is_decided_where_it_is_asked(world
 
     assert first == 2
     assert await soon(here.store(events("a", 2))) == 12
-    assert await there.end("events") == 12
+    assert await end(there) == 12
 
 
 # --- processes of the operating system --------------------------------------------------------------------------------

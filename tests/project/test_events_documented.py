@@ -9,7 +9,7 @@ from typing import get_args
 from gasoline_es.core.events import EventData, Unreadable
 from gasoline_es.core.parked_events import ParkedData
 from gasoline_es.core.schedule_events import ScheduleData
-from gasoline_es.core.stored_events import StoredData
+from gasoline_es.core.stored_events import TYPES
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 
@@ -30,4 +30,4 @@ def test_every_type_of_event_of_a_parked_signal_has_one_row_too() -> None:
 
 
 def test_every_type_of_stored_event_has_one_row_too() -> None:
-    assert rows_of("Stored events") == sorted(kind.TYPE for kind in get_args(StoredData))
+    assert rows_of("Stored events") == sorted(TYPES.values())

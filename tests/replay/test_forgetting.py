@@ -8,9 +8,10 @@ from the kept events, and must record what a world records that never forgot any
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from gasoline_es.core.history import LoopEntry
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.state import Summary, WorkflowState, refold
 from gasoline_es.core.waits import WaitActivity
-from projections.history import HistoryIndex
+from projections.history import HistoryIndex, located
 from tests.replay.code import charge
 from tests.replay.test_crashes import SIGNALS
 from tests.replay.test_flow_crashes import (
@@ -88,6 +89,17 @@ def everything(state: WorkflowState) -> dict[str, Any]:
     return told
 
 
+def left_memory(index: HistoryIndex) -> HistoryIndex:
+    """An index that was stored, and knows what it knew."""
+    kept = index.kept(WORKFLOW_ID)
+    stored = replace(kept, more=orjson.loads(orjson.dumps(kept.more)))
+    again = HistoryIndex()
+    again.restore(WORKFLOW_ID, stored)
+    assert again.located(WORKFLOW_ID) == index.located(WORKFLOW_ID) == located(stored)
+    assert again.last(WORKFLOW_ID) == index.last(WORKFLOW_ID) == kept.last
+    return again
+
+
 class ForgettingWorld(World):
     """A world that keeps what the index keeps. ``forgotten``: the most events that it had forgotten so far."""
 
@@ -110,6 +122,8 @@ class ForgettingWorld(World):
             event = decode(line)
             self.summary.apply(event.seq, event.time_us, event.data, event.ray_id, event.worker)
             self.index.apply(WORKFLOW_ID, event.seq, event.time_us, 3 * offset, offset, event.data)
+        if self.lines:
+            self.index = left_memory(self.index)
         located = self.index.located(WORKFLOW_ID)
         assert located.count == len(self.lines)
         assert not located.whole

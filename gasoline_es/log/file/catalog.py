@@ -7,7 +7,8 @@ unless they have to be verified), notes them in the sparse indexes, and tells th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Container
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -18,7 +19,7 @@ from gasoline_es.log.file.end import PublishedEnd, decode_end
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.indexes import Indexes
-from gasoline_es.log.file.lines import BatchHeader, Place
+from gasoline_es.log.file.lines import BatchHeader, Place, SegmentHeader
 from gasoline_es.log.file.scan import (
     BatchScan,
     Damage,
@@ -28,6 +29,7 @@ from gasoline_es.log.file.scan import (
     valid_batch_after,
 )
 from gasoline_es.log.file.segments import Segment, SegmentFiles, segment_path
+from gasoline_es.log.file.vouching import Vouching
 
 _LIVENESS_S: Final = 0.25
 _LOST_MAX: Final = 1_000
@@ -52,8 +54,12 @@ class Catalog:
         readonly: bool,
         verify: bool,
         own_ends: Callable[[int], PublishedEnd | None],
+        vouching: Vouching | None = None,
     ) -> None:
-        """``verify``: check every body when it is first seen. ``own_ends``: the published end of one's own segment."""
+        """``verify``: check every body when it is first seen, but for what the mark vouches for.
+
+        ``own_ends``: the published end of one's own segment. ``vouching``: None if all has to be read, whatever the mark says.
+        """
         self.segments: dict[int, Segment] = {}
         self.by_writer: dict[str, list[int]] = {}
         self.last_place: dict[str, Place] = {}
@@ -65,14 +71,19 @@ class Catalog:
         self.writes_indexes = False
         self.begun: dict[tuple[str, int], list[tuple[int, Begun]]] = {}
         """(namespace, partition) → begins that were found and not compared with the epoch files yet."""
-        self.begins: Final = Begins()
+        self.checked: Final[dict[tuple[str, int], tuple[int, str]]] = {}
+        """(namespace, partition) → up to which epoch the epoch files were read before, and the seal of those files."""
+        self.begins: Final = Begins(lambda number: self.segments[number].writer)
         self.files: Final = SegmentFiles(directory, disk)
-        self.indexes: Final = Indexes(self.files, disk)
+        self.indexes: Final = Indexes(self.files, disk, stores=not readonly)
         self._files: Final = self.files
         self._directory: Final = directory
         self._disk: Final = disk
         self._observer: Final = observer
         self._own_ends: Final = own_ends
+        self._vouching: Final = vouching
+        self._topics: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        """What segments hold, each once: most hold the same."""
         self._growing: list[Segment] = []
         self._damaged = False
         self._listed = False
@@ -84,11 +95,9 @@ class Catalog:
     @property
     def damage(self) -> LogCorrupt | None:
         """Return the first damage found, in order of segments."""
-        for number in sorted(self.segments):
-            damage = self.segments[number].damage
-            if damage is not None:
-                return damage
-        return None
+        if not self._damaged:
+            return None  # asked each time a partition is taken: no walk through all segments
+        return next(segment.damage for segment in self.ordered() if segment.damage is not None)
 
     @property
     def damaged(self) -> bool:
@@ -116,9 +125,15 @@ class Catalog:
         now = time.monotonic()
         look = liveness or now - self._looked_s >= _LIVENESS_S
         self._discover()
-        if not self._growing:
-            self._check_referred()
-            return
+        if self._growing:
+            self._take_in(look=look, now=now)
+        self._check_referred()
+        if self.writes_indexes:
+            self.indexes.write()
+            if self._vouching is not None:
+                self._vouching.write()
+
+    def _take_in(self, *, look: bool, now: float) -> None:
         dead: set[str] = set()
         if look:
             self._looked_s = now
@@ -128,9 +143,6 @@ class Catalog:
         for segment in self._growing:
             self._advance(segment, dead=segment.writer in dead)
         self._growing = [segment for segment in self._growing if not segment.finished]
-        self._check_referred()
-        if self.writes_indexes:
-            self.indexes.write()
 
     def _look(self) -> set[str]:
         """Return which writers are dead. On return all of their segments are discovered: they make no more."""
@@ -176,8 +188,9 @@ class Catalog:
             for number, kinds in self._traces().items():
                 if number <= self.highest:
                     traces.setdefault(number, set()).update(kinds)
+        marked = self._take_marked()
         for number in sorted(traces):
-            if "jsonl" in traces[number]:
+            if "jsonl" in traces[number] and number not in marked:
                 self._add(number)
         below = 0
         for number in sorted(traces):
@@ -188,6 +201,40 @@ class Catalog:
                 for lost in range(below + 1, min(number, below + _LOST_MAX)):
                     self._lost(lost, f"its file is missing, and segment {number}, made after it, was published")
             below = number
+
+    def _take_marked(self) -> Container[int]:
+        """Take in the complete segments that the mark vouches for, without reading them; return their numbers."""
+        found = None if self._vouching is None else self._vouching.read()
+        if found is None:
+            return ()
+        mark, headers = found
+        for number in sorted(mark.segments):
+            marked = mark.segments[number]
+            segment = Segment(
+                number,
+                segment_path(self._directory, number),
+                position=marked.position,
+                batch=marked.batch,
+                batches=marked.batches,
+                records=marked.records,
+                digest=marked.digest,
+                last=marked.last,
+                body=marked.body,
+                newest_us=marked.newest_us,
+                topics=marked.topics,
+                finished=True,
+                torn=marked.bytes - marked.position,
+            )
+            self.segments[number] = segment
+            self._take_header(segment, headers[number])
+            if marked.batches:
+                self.last_place[segment.writer] = Place(number, marked.batch)
+        for (namespace, partition), epochs in mark.epochs.items():
+            self.begins.note_mark(namespace, partition, epochs, mark.segments)
+            self.checked[namespace, partition] = epochs.read, epochs.seal
+        for namespace, partition, epoch in mark.merged:
+            self.begins.again(namespace, partition, epoch)
+        return mark.segments
 
     def _traces(self) -> dict[int, set[str]]:
         """Return which files there are of each segment's number."""
@@ -270,6 +317,8 @@ class Catalog:
 
     def _read_header(self, segment: Segment) -> None:
         fd = self._files.open(segment)
+        if self.verify:
+            segment.seen = self._disk.status(fd)
         size = self._disk.size(fd)
         try:
             header = read_segment_header(Window(self._disk, fd, size), size)
@@ -291,11 +340,14 @@ class Catalog:
             return
         if segment.end is not None and segment.end.writer != header.writer:
             segment.end, segment.end_bytes = None, b""
-        segment.header, segment.writer, segment.torn = header, header.writer, 0
+        segment.torn = 0
         segment.position, segment.digest = header.bytes, header.digest
         segment.batch = 0 if header.follows is None else header.follows.batch
-        self.by_writer.setdefault(header.writer, []).append(segment.number)
-        self.by_writer[header.writer].sort()
+        self._take_header(segment, header)
+
+    def _take_header(self, segment: Segment, header: SegmentHeader) -> None:
+        segment.header, segment.writer = header, header.writer
+        insort(self.by_writer.setdefault(header.writer, []), segment.number)
         if header.follows is not None and (before := self.segments.get(header.follows.segment)) is not None:
             before.batch_max = header.follows.batch
         if header.follows is not None:
@@ -381,6 +433,9 @@ class Catalog:
         assert segment.index is not None
         segment.index.add(header)
         segment.position, segment.batch, segment.digest = header.end, header.number, header.digest
+        segment.last, segment.body = header.position, header.body
+        if header.end > header.body:
+            segment.filled = header.end
         segment.batches, segment.records = segment.index.batches, segment.index.records
         place = Place(segment.number, header.number)
         self.last_place[segment.writer] = place
@@ -404,7 +459,12 @@ class Catalog:
         self._files.close(segment)
         index, segment.index = segment.index, None
         assert index is not None
-        self.indexes.finished(segment, index, store=not self.readonly)
+        self.indexes.finished(segment, index)
+        if segment.header is not None and segment.damage is None:
+            topics = index.topics
+            segment.topics = self._topics.setdefault(tuple(sorted(topics.items())), topics)
+            if self._vouching is not None:
+                self._vouching.finished(segment, segment.header, index)
 
     def _load_index(self, segment: Segment) -> bool:
         """Take a dead writer's segment in by its index file; whether there is one that fits."""

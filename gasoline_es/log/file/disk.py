@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the errors of a full disk say."""
 _MODE: Final = 0o666  # minus the umask
+
+
+class Status(NamedTuple):
+    """What the file system says of a file's bytes, without reading them. A copy of the file is another ``inode``."""
+
+    inode: int
+    size: int
+    changed_ns: int
+    """When its bytes were last written to."""
 
 
 class Disk:
@@ -50,6 +60,24 @@ class Disk:
         """Return a file's length in bytes."""
         return os.fstat(fd).st_size
 
+    def status(self, fd: int) -> Status:
+        """Return which file it is, its length, and when it was last written to."""
+        found = os.fstat(fd)
+        return Status(found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def stamp(self, fd: int) -> None:
+        """Set the time of a file's last change to now, to the nanosecond, without a change.
+
+        The kernel's own times are as coarse as its ticks: of two writes that follow each other, the second may not show.
+        """
+        now_ns = time.time_ns()
+        os.utime(fd, ns=(now_ns, now_ns))
+
+    def status_of(self, path: str) -> Status:
+        """Return the same of a path."""
+        found = os.stat(path)
+        return Status(found.st_ino, found.st_size, found.st_mtime_ns)
+
     def truncate(self, fd: int) -> None:
         """Cut a file to nothing. Only ever a segment of one's own in which nothing was published."""
         os.ftruncate(fd, 0)
@@ -77,6 +105,11 @@ class Disk:
     def names(self, path: str) -> list[str]:
         """Return a directory's entries, sorted."""
         return sorted(os.listdir(path))
+
+    def entries(self, path: str) -> list[tuple[str, int]]:
+        """Return a directory's entries, sorted, each with its inode."""
+        with os.scandir(path) as entries:
+            return sorted([(entry.name, entry.inode()) for entry in entries])
 
     def make_directory(self, path: str) -> None:
         """Create a directory that may exist already."""

@@ -21,6 +21,8 @@ _MADE: Final[int] = _flags.MOVED_TO | _flags.CREATE | _flags.ONLYDIR
 _WRITTEN: Final[int] = _flags.MODIFY
 _READ_BYTES: Final = 4096
 _PROBE_S: Final = 0.5
+_PARTITION_DEPTH: Final = 2
+"""`epochs/<namespace>/<partition>`"""
 
 
 class Follower:
@@ -105,10 +107,15 @@ class Follower:
         return True
 
     def _watch_epochs(self, top: str) -> None:
-        """Watch a directory of epochs and those in it: each before it is listed, so that nothing is made unseen."""
+        """Watch a directory of epochs and those in it: each before it is listed, so that nothing is made unseen.
+
+        That of a partition holds epochs only, as many as it ever had owners: it is not listed.
+        """
         directories = [top]
         for directory in directories:
             self._watch(directory)
+            if directory.count("/") - self._epochs.count("/") >= _PARTITION_DEPTH:
+                continue
             with os.scandir(directory) as entries:
                 directories.extend([entry.path for entry in entries if entry.is_dir(follow_symlinks=False)])
 

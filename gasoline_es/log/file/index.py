@@ -10,15 +10,17 @@ is never synced, checks itself, and is built anew from the segment when it is mi
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
 from gasoline_es.log.file.lines import BatchHeader, Begin, begin_members, decode_begin, with_head
 
+_K = TypeVar("_K")
 SPACING_BYTES: Final = 64 * 1024
 """A batch that begins so far behind the last one noted, or farther, is noted."""
 _SIZE_MAX: Final = 256 * 1024 * 1024
@@ -26,10 +28,10 @@ _SIZE_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class Places:
-    """Ascending (ordinal, position) pairs, sparse."""
+    """Ascending (ordinal, position) pairs, sparse. Arrays: lists of ints take two to three times as much."""
 
-    ordinals: list[int] = field(default_factory=list[int])
-    positions: list[int] = field(default_factory=list[int])
+    ordinals: array[int] = field(default_factory=lambda: array("q"))
+    positions: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, ordinal: int, position: int) -> None:
         """Note a batch unless the last one noted is near."""
@@ -72,20 +74,43 @@ class SegmentIndex:
         for section in header.sections:
             notes: EpochNotes | None = None
             if section.epoch is not None:
-                notes = self.epochs.setdefault((section.partition, section.epoch), EpochNotes())
+                epoch = (section.partition, section.epoch)
+                notes = self.epochs.get(epoch)
+                if notes is None:
+                    notes = self.epochs[epoch] = EpochNotes()
                 if section.begin is not None:
                     notes.begin, notes.begin_batch = section.begin, header.number
                 notes.released = notes.released or section.release
             for topic, partition, offset, count in section.groups:
                 self.records += count
-                self.tails.setdefault((topic, partition), Places()).add(header.number, header.position)
+                _places_of(self.tails, (topic, partition)).add(header.number, header.position)
                 if offset is not None and section.epoch is not None:
                     assert notes is not None
                     notes.ends[topic] = offset + count
-                    key = (topic, partition, section.epoch)
-                    self.runs.setdefault(key, Places()).add(offset, header.position)
+                    _places_of(self.runs, (topic, partition, section.epoch)).add(offset, header.position)
         self.position, self.batch, self.digest = header.end, header.number, header.digest
         self.batches += 1
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of memory it takes."""
+        places = [*self.runs.values(), *self.tails.values()]
+        return 400 * (len(places) + len(self.epochs)) + 16 * sum([len(each.positions) for each in places])
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Return which partitions each topic has records of: bit ``n`` for partition ``n``."""
+        found: dict[str, int] = {}
+        for topic, partition in self.tails:
+            found[topic] = found.get(topic, 0) | 1 << partition
+        return found
+
+
+def _places_of(known: dict[_K, Places], key: _K) -> Places:
+    places = known.get(key)
+    if places is None:  # not `setdefault`, which would make one for every batch
+        places = known[key] = Places()
+    return places
 
 
 def encode_index(number: int, index: SegmentIndex) -> bytes:
@@ -141,4 +166,4 @@ def _flat(places: Places) -> list[int]:
 
 def _places(flat: Iterable[int]) -> Places:
     numbers = list(flat)
-    return Places(numbers[0::2], numbers[1::2])
+    return Places(array("q", numbers[0::2]), array("q", numbers[1::2]))

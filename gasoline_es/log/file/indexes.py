@@ -1,36 +1,38 @@
-"""The indexes of complete segments: stored beside them, and a few kept in memory."""
+"""The indexes of complete segments: stored beside them, and those used last kept in memory, up to a bound on their size."""
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.index import SegmentIndex, decode_index, encode_index
+from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.file.segments import Segment, SegmentFiles
 
-_INDEXES_MAX: Final = 64
+_CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""An index takes up to 2 MB where all of sixteen partitions are written all the time, and some KB otherwise."""
 _logger = EngineLog("gasoline_es.log")
 
 
 class Indexes:
     """Finds a segment's index: in the segment while it grows, in the cache, in its file, or by walking the headers again."""
 
-    def __init__(self, files: SegmentFiles, disk: Disk) -> None:
+    def __init__(self, files: SegmentFiles, disk: Disk, *, stores: bool) -> None:
         self._files: Final = files
         self._disk: Final = disk
-        self._cached: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._stores: Final = stores
+        self._cached: Final = Recent[int, SegmentIndex](_CACHED_BYTES_MAX)
         self._unwritten: list[tuple[Segment, SegmentIndex]] = []
 
-    def finished(self, segment: Segment, index: SegmentIndex, *, store: bool) -> None:
+    def finished(self, segment: Segment, index: SegmentIndex) -> None:
         """Take over the index of a segment that is complete, and report its torn bytes.
 
         That is said once in the log's life where the index is stored, which remembers it.
         """
-        self._cache(segment.number, index)
+        self._cached.put(segment.number, index, index.size)
         if segment.damage is not None:
             return
         index.torn = segment.torn
@@ -42,21 +44,18 @@ class Indexes:
                 "torn bytes at the end of a segment are ignored",
                 extra={"segment": segment.number, "position": segment.position, "bytes": segment.torn},
             )
-        if store:
+        self._store(segment, index)
+
+    def _store(self, segment: Segment, index: SegmentIndex) -> None:
+        if self._stores:
             self._unwritten.append((segment, index))
 
     def stored(self, segment: Segment) -> SegmentIndex | None:
         """Return the index from its file, None if there is no whole one."""
         try:
             return decode_index(segment.number, self._disk.read_file(segment.path + ".index"))
-        except (FileNotFoundError, LookupError, TypeError, ValueError):
+        except (FileNotFoundError, LookupError, TypeError, ValueError, OverflowError):
             return None
-
-    def _cache(self, number: int, index: SegmentIndex) -> None:
-        self._cached[number] = index
-        self._cached.move_to_end(number)
-        while len(self._cached) > _INDEXES_MAX:
-            self._cached.popitem(last=False)
 
     def of(self, segment: Segment) -> SegmentIndex:
         """Return a segment's index, from its file or by walking its headers again if it has left the cache."""
@@ -65,9 +64,13 @@ class Indexes:
         index = self._cached.get(segment.number)
         if index is None:
             index = self.stored(segment)
-            if index is None or index.position != segment.position:
+            # The digest of the last header is of all headers before it: it is the same segment, up to the same batch.
+            same = index is not None and index.batches == segment.batches
+            if index is None or not same or (segment.batches and index.digest != segment.digest):
                 index = self._rebuild(segment)
-        self._cache(segment.number, index)
+                if segment.damage is None:
+                    self._store(segment, index)
+            self._cached.put(segment.number, index, index.size)
         return index
 
     def _rebuild(self, segment: Segment) -> SegmentIndex:

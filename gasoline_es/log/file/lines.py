@@ -164,6 +164,11 @@ def record_prefix(topic: str, partition: int) -> bytes:
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
+def is_header_line(line: bytes, digest: str) -> bool:
+    """Return whether this is the header line of that digest; ``line`` with its line feed."""
+    return with_head(line[: -HEAD_BYTES - 1]) == (line, digest)
+
+
 def _checked(line: bytes) -> tuple[dict[str, Any], str]:
     """Return a header line's members and its digest; ``line`` without its line feed."""
     core = line[:-HEAD_BYTES]

@@ -16,7 +16,7 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.drafts import Draft, encode_draft
 from gasoline_es.log.file.end import PublishedEnd
 from gasoline_es.log.file.epochs import Epochs
@@ -24,6 +24,8 @@ from gasoline_es.log.file.follower import Follower
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import Manifest, create_namespace, read_manifest
+from gasoline_es.log.file.mark import MarkedEpochs
+from gasoline_es.log.file.marks import Marks
 from gasoline_es.log.file.newest import Newest
 from gasoline_es.log.file.ownership import Acked
 from gasoline_es.log.file.ownership import Ownership as Counted
@@ -32,6 +34,7 @@ from gasoline_es.log.file.reader import Reader
 from gasoline_es.log.file.soundness import Soundness
 from gasoline_es.log.file.tail import FileTail
 from gasoline_es.log.file.verify import verify_log
+from gasoline_es.log.file.vouching import Vouching
 from gasoline_es.log.file.writer import SEGMENT_BYTES_MAX, SegmentWriter
 from gasoline_es.log.names import check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
@@ -56,6 +59,8 @@ from gasoline_es.log.port import (
 
 _INLINE_SYNC_S: Final = 300e-6
 _INLINE_BYTES: Final = 256 * 1024
+_READY_SYNC_S: Final = 5e-3
+"""Who stands in the loop's place may hold it up for so long: the way to a thread and back would cost several times the sync."""
 _logger = EngineLog("gasoline_es.log")
 _BEAT_S: Final = 1.0
 SILENT_AFTER_S: Final = 10.0
@@ -80,6 +85,7 @@ class FileLog(Log):
         partitions: int | None,
         *,
         readonly: bool,
+        final: bool = False,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         silent_after_s: float = SILENT_AFTER_S,
         disk: Disk | None = None,
@@ -96,11 +102,21 @@ class FileLog(Log):
         self._lock: Final = threading.RLock()
         self._observer: Final = Observer(directory, clock, silent_after_s)
         self._epochs: Final = Epochs(directory, self._disk)
+        self._marks: Final = Marks(directory, self.log_id, self._disk)
+        self._vouching: Final = Vouching(self._marks, self._own_file, readonly=readonly)
         self._catalog: Final = Catalog(
-            directory, self._disk, self._observer, readonly=readonly, verify=not readonly, own_ends=self._own_end
+            directory,
+            self._disk,
+            self._observer,
+            readonly=readonly,
+            verify=not readonly,
+            own_ends=self._own_end,
+            vouching=self._vouching,
         )
         self._soundness: Final = Soundness(self._catalog, self._epochs)
-        self._counted: Final = Counted(self._catalog, self._epochs, self._observer, self._soundness, readonly=readonly)
+        self._counted: Final = Counted(
+            self._catalog, self._epochs, self._observer, self._soundness, final=final or not readonly
+        )
         self._reader: Final = Reader(self._catalog, self._counted, self._lock)
         self._newest: Final = Newest(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
@@ -146,17 +162,34 @@ class FileLog(Log):
 
     def _require_sound(self, manifest: Manifest) -> None:
         """Raises: LogCorrupt if the log is damaged: its manifest must not be touched then either."""
-        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
-        catalog = Catalog(self._directory, self._disk, observer, readonly=True, verify=True, own_ends=lambda _: None)
-        soundness = Soundness(catalog, Epochs(self._directory, self._disk))
-        try:
-            catalog.refresh(liveness=True)
-            soundness.check_all(lambda: manifest.namespaces, read=True)
-        finally:
-            catalog.close()
+        catalog, soundness = self._look(
+            Marks(self._directory, manifest.log_id, self._disk), lambda: manifest.namespaces
+        )
+        catalog.close()
         for damage in (catalog.damage, *soundness.faults):
             if damage is not None:
                 raise damage
+
+    def _look(self, marks: Marks | None, namespaces: Callable[[], Mapping[str, int]]) -> tuple[Catalog, Soundness]:
+        """Look at the log as somebody who has just opened it and changes nothing. ``marks`` None: believing no mark."""
+        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
+        catalog = Catalog(
+            self._directory,
+            self._disk,
+            observer,
+            readonly=True,
+            verify=marks is not None,
+            own_ends=lambda _: None,
+            vouching=None if marks is None else Vouching(marks, lambda _: None, readonly=True),
+        )
+        soundness = Soundness(catalog, Epochs(self._directory, self._disk))
+        try:
+            catalog.refresh(liveness=True)
+            soundness.check_all(namespaces, read=True)
+        except BaseException:
+            catalog.close()
+            raise
+        return catalog, soundness
 
     def _open_segments(self, readonly: bool, segment_bytes_max: int) -> None:
         self._catalog.refresh(liveness=True)
@@ -171,7 +204,10 @@ class FileLog(Log):
         self.incarnation = self._incarnation.name
         self._writer = SegmentWriter(self._directory, self.incarnation, self.namespace, self._disk, segment_bytes_max)
         self._writer.highest_known = self._catalog.highest
+        self._store_mark()
         self._catalog.verify = False
+        # What is found from now on, the mark has vouched for: the next opening is to find it, and to refuse.
+        self._catalog.files.met_damage = self._marks.discard
         self._catalog.writes_indexes = True
         self._catalog.indexes.write()
         self._observer.sweep(self._disk)
@@ -179,6 +215,15 @@ class FileLog(Log):
         # would only start its activity once more elsewhere.
         self._heart = threading.Thread(target=self._beat, name="gasoline-log-heartbeat", daemon=True)
         self._heart.start()
+
+    def _store_mark(self) -> None:
+        """Store what this opening has verified, for the next one."""
+        mark = self._vouching.opened()
+        for key, (read, seal) in self._soundness.sealed().items():
+            epochs = mark.epochs.setdefault(key, MarkedEpochs())
+            epochs.read, epochs.seal = read, seal
+        self._marks.store(mark, self.incarnation, self._observer)
+        self._catalog.begins.forget()
 
     @property
     def damage(self) -> LogCorrupt | None:
@@ -192,11 +237,23 @@ class FileLog(Log):
 
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append the sections in one group (see the port)."""
-        if len(sections) > 1:
-            owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
-            if len(set(owned)) != len(owned):
-                raise ValueError("two sections of one append are for the same partition and epoch")
-        return await self._append([Draft(section.partition, section.epoch, section.records) for section in sections])
+        return await self._append(_drafts(sections))
+
+    @property
+    def ready(self) -> bool:
+        """Whether :meth:`append_now` may be called (see the port)."""
+        writer = self._writer
+        return writer is not None and writer.sync_s < _READY_SYNC_S and not self._mutex.locked()
+
+    def append_now(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append the sections before this returns (see the port)."""
+        writer, drafts = self._usable(), _drafts(sections)
+        outcomes, written, _ = self._encode(drafts)
+        try:
+            return _merged(outcomes, self._commit(writer, written) if written else [])
+        except BaseException as error:
+            writer.interrupted(error)
+            raise
 
     async def _append(self, drafts: Sequence[Draft]) -> list[Outcome]:
         writer = self._usable()
@@ -204,17 +261,7 @@ class FileLog(Log):
         hopped = False
         try:
             self._usable()
-            outcomes: list[Outcome | None] = []
-            written: list[Draft] = []
-            size = 0
-            for draft in drafts:
-                outcome = self._unwritten(draft)
-                outcomes.append(outcome)
-                if outcome is None:
-                    owned = self._owned.get(draft.partition) if draft.begin is None else None
-                    encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
-                    size += draft.size
-                    written.append(draft)
+            outcomes, written, size = self._encode(drafts)
             if not written:
                 settled: list[Outcome] = []
             elif writer.sync_s < _INLINE_SYNC_S and size < _INLINE_BYTES:
@@ -232,8 +279,22 @@ class FileLog(Log):
         finally:
             if not hopped:
                 self._mutex.release()
-        rest = iter(settled)
-        return [next(rest) if outcome is None else outcome for outcome in outcomes]
+        return _merged(outcomes, settled)
+
+    def _encode(self, drafts: Sequence[Draft]) -> tuple[list[Outcome | None], list[Draft], int]:
+        """Encode what is to be written; return the outcomes of what is not (None: it is), the rest, and how long that is."""
+        outcomes: list[Outcome | None] = []
+        written: list[Draft] = []
+        size = 0
+        for draft in drafts:
+            outcome = self._unwritten(draft)
+            outcomes.append(outcome)
+            if outcome is None:
+                owned = self._owned.get(draft.partition) if draft.begin is None else None
+                encode_draft(draft, self.namespace, {} if owned is None or draft.epoch is None else owned.ends)
+                size += draft.size
+                written.append(draft)
+        return outcomes, written, size
 
     def _in_thread(self, writer: SegmentWriter, written: list[Draft]) -> asyncio.Future[list[Outcome]]:
         if self._thread is None:
@@ -314,6 +375,9 @@ class FileLog(Log):
 
     def _own_end(self, number: int) -> PublishedEnd | None:
         return None if self._writer is None else self._writer.ends.get(number)
+
+    def _own_file(self, number: int) -> Status | None:
+        return None if self._writer is None else self._writer.closed.get(number)
 
     # --- owning -------------------------------------------------------------------------------------------------------
 
@@ -477,13 +541,17 @@ class FileLog(Log):
             )
 
     def verify(self) -> Iterator[Problem | SegmentInfo]:
-        """Check every published byte (see the port)."""
+        """Check every published byte (see the port). Whatever this handle or a mark knows is not believed."""
         self._readable()
-        with self._lock:
-            self._catalog.refresh(liveness=True)
-            self._soundness.check_all(self._known_namespaces, read=True)
-            segments, faults = self._catalog.ordered(), self._soundness.faults
-        return verify_log(self._catalog, segments, faults)
+        catalog, soundness = self._look(None, self._known_namespaces)
+        catalog.close()
+        return self._verified(catalog, soundness)
+
+    def _verified(self, catalog: Catalog, soundness: Soundness) -> Iterator[Problem | SegmentInfo]:
+        for found in verify_log(catalog, catalog.ordered(), soundness.faults):
+            if self.writable and isinstance(found, Problem):
+                self._marks.discard()
+            yield found
 
     def _known_namespaces(self) -> Mapping[str, int]:
         manifest = read_manifest(self._directory, self._disk)
@@ -550,12 +618,18 @@ async def open_file_log(
     namespace: str = "default",
     partitions: int | None = None,
     readonly: bool = False,
+    final: bool = False,
     segment_bytes_max: int = SEGMENT_BYTES_MAX,
     silent_after_s: float = SILENT_AFTER_S,
     disk: Disk | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FileLog:
-    """Open the log in a directory; create it unless ``readonly``. For writing, every published byte is verified once.
+    """Open the log in a directory; create it unless ``readonly``.
+
+    For writing, every published byte is verified, but for what an earlier opening verified or its writer vouches for.
+
+    ``final``: of a log opened for reading, too, show nothing that may turn out not to count, because somebody is just taking
+    its partition over: :meth:`Log.undecided` tells meanwhile. (What is opened for writing never shows it.)
 
     Raises: LogCorrupt (nothing was changed; it can be opened with ``readonly``), LogError.
     """
@@ -565,6 +639,7 @@ async def open_file_log(
             namespace,
             partitions,
             readonly=readonly,
+            final=final,
             segment_bytes_max=segment_bytes_max,
             silent_after_s=silent_after_s,
             disk=disk,
@@ -577,3 +652,17 @@ async def open_file_log(
 def _absolute(directory: str) -> str:
     """Return the path that stays the same when the program changes its working directory."""
     return os.path.abspath(directory)
+
+
+def _drafts(sections: Sequence[Section]) -> list[Draft]:
+    if len(sections) > 1:
+        owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
+        if len(set(owned)) != len(owned):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+    return [Draft(section.partition, section.epoch, section.records) for section in sections]
+
+
+def _merged(outcomes: Sequence[Outcome | None], settled: Sequence[Outcome]) -> list[Outcome]:
+    """Return all outcomes: where there was none yet, what became of what was written, in order."""
+    rest = iter(settled)
+    return [next(rest) if outcome is None else outcome for outcome in outcomes]

@@ -38,7 +38,8 @@ class Newest:
         best: Record | None = None
         with self._lock:
             # Copies: to ask whether a section counts may discover new segments.
-            for numbers in [list(numbers) for numbers in self._catalog.by_writer.values()]:
+            # The last writers first: what is found there tells of most others that they have nothing newer.
+            for numbers in [list(numbers) for numbers in reversed(self._catalog.by_writer.values())]:
                 found = self._in_writer(numbers, topic, partition, since_us, wanted)
                 if found is not None and (best is None or found.time_us > best.time_us):
                     # From the others only what is newer is of interest.
@@ -51,6 +52,8 @@ class Newest:
         for number in reversed(numbers):
             segment = self._catalog.segments[number]
             assert segment.header is not None
+            if segment.newest_us is not None and 0 < segment.newest_us < since_us:
+                return None
             key = (topic, partition, number)
             last_us = self._passed.get(key) if segment.finished else None
             if last_us is None or last_us >= since_us:
@@ -76,6 +79,8 @@ class Newest:
 
         With each, whether it is decided of all records in it whether they count.
         """
+        if not segment.may_hold(topic, partition):
+            return
         places = self._catalog.indexes.of(segment).tails.get((topic, partition))
         if places is None:
             return

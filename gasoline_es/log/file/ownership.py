@@ -8,11 +8,12 @@ counted, and nothing more is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.chain import Chain
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.lines import After, Begin, Place
@@ -21,25 +22,12 @@ from gasoline_es.log.file.soundness import Soundness
 _NOWHERE: Final = Place(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One epoch that counts: its sections in its writer's segments, up to and including ``limit``."""
-
-    epoch: int
-    writer: str
-    limit: Place
-    begin: Begin
-    start: int
-    """The segment in which it begins."""
-
-
 @dataclass(slots=True)
 class View:
-    """What counts of a partition. ``links`` go from the oldest epoch to the newest; ``ends`` are the newest's."""
+    """What counts of a partition. ``ends`` are those of its newest epoch that counts."""
 
     epoch: int = 0
-    links: list[Link] = field(default_factory=list[Link])
-    limits: dict[int, Place] = field(default_factory=dict[int, Place])
+    chain: Chain = field(default_factory=lambda: Chain(0))
     ends: Mapping[str, int] = field(default_factory=dict[str, int])
     undecided: bool = False
     broken: LogCorrupt | None = None
@@ -58,12 +46,13 @@ class Ownership:
     """The views of every partition. Its owner holds a lock around every call, and refreshed the catalog just before."""
 
     def __init__(
-        self, catalog: Catalog, epochs: Epochs, observer: Observer, soundness: Soundness, *, readonly: bool
+        self, catalog: Catalog, epochs: Epochs, observer: Observer, soundness: Soundness, *, final: bool
     ) -> None:
+        """``final``: count nothing that somebody who is just about to take a partition over may not count."""
         self._catalog: Final = catalog
         self._epochs: Final = epochs
         self._observer: Final = observer
-        self._readonly: Final = readonly
+        self._final: Final = final
         self._soundness: Final = soundness
         self._views: dict[tuple[str, int], View] = {}
         self._over: set[str] = set()
@@ -104,7 +93,7 @@ class Ownership:
             ends = self._catalog.begins.ends(namespace, partition, counted)
             self._count(view, namespace, partition, counted, None, ends)
         elif counted is None and (acked := self.acked.get((namespace, partition))) is not None:
-            seen = view.limits.get(acked.epoch, _NOWHERE)
+            seen = view.chain.limit(acked.epoch) or _NOWHERE
             if acked.epoch >= view.epoch and seen < acked.place:
                 self._count(view, namespace, partition, acked.epoch, acked.place, acked.ends)
 
@@ -113,7 +102,7 @@ class Ownership:
         begun = self._catalog.begins.top(namespace, partition)
         if begun >= top:
             return top
-        for epoch in () if self._readonly else range(top, begun, -1):
+        for epoch in range(top, begun, -1) if self._final else ():
             holder = self._epochs.holder(namespace, partition, epoch)
             if holder is not None and not self._finished(holder.incarnation):
                 return None
@@ -155,42 +144,28 @@ class Ownership:
                 position=0,
                 reason="a begin is missing",
             )
-        if view.epoch != epoch or not view.links:
-            view.links = self._chain(namespace, partition, epoch)
+        if view.epoch != epoch or view.chain.newest is None:
+            view.chain = Chain(
+                epoch,
+                lambda below: catalog.begins.begun(namespace, partition, below),
+                lambda begun: catalog.last_place.get(begun.writer, begun.place),
+            )
             view.epoch = epoch
-            view.limits = {link.epoch: link.limit for link in view.links}
-        top = view.links[-1]
+        newest = view.chain.newest
+        assert newest is not None
         if limit is None:
-            limit = catalog.last_place.get(top.writer, begun.place)
-        if limit != top.limit:
-            view.links[-1] = replace(top, limit=limit)
-            view.limits[epoch] = limit
+            limit = catalog.last_place.get(newest.writer, begun.place)
+        if limit != newest.limit:
+            view.chain.publish(limit)
         view.ends = dict(ends)
-
-    def _chain(self, namespace: str, partition: int, epoch: int) -> list[Link]:
-        links: list[Link] = []
-        limit: Place | None = None
-        while epoch > 0:
-            begun = self._catalog.begins.begun(namespace, partition, epoch)
-            if begun is None:
-                # Its segment is damaged or gone: show what can be read below; `broken` stops whoever passes here.
-                epoch, limit = epoch - 1, None
-                continue
-            if limit is None:
-                limit = self._catalog.last_place.get(begun.writer, begun.place)
-            links.append(Link(epoch, begun.writer, limit, begun.begin, begun.place.segment))
-            if begun.begin.after is None:
-                break
-            epoch, limit = min(epoch - 1, begun.begin.after.epoch), begun.begin.after.place
-        links.reverse()
-        return links
 
     def _broken(self, view: View, namespace: str, partition: int) -> LogCorrupt | None:
         """Return the first damage of a segment that may have held more of this partition's records that count."""
+        links = view.chain.all()
         joined = all(
-            link.begin.after is not None and link.begin.after.epoch == view.links[index].epoch
-            for index, link in enumerate(view.links[1:])
-        ) and (not view.links or view.links[0].begin.after is None)
+            link.begin.after is not None and link.begin.after.epoch == links[index].epoch
+            for index, link in enumerate(links[1:])
+        ) and (not links or links[0].begin.after is None)
         epochs: dict[str, list[int]] = {}
         for epoch in sorted(self._epochs.listed(namespace, partition) or ()):
             holder = self._epochs.holder(namespace, partition, epoch)
@@ -202,7 +177,7 @@ class Ownership:
             if not segment.writer:
                 return segment.damage  # it may be anybody's
             for epoch in epochs.get(segment.writer, ()):
-                limit = view.limits.get(epoch)
+                limit = view.chain.limit(epoch)
                 if limit is None:
                     concerned = epoch > view.epoch or not joined
                 else:
@@ -214,7 +189,7 @@ class Ownership:
     def counts(self, namespace: str, partition: int, epoch: int, place: Place) -> bool | None:
         """Return whether a section of the epoch at ``place`` counts; None: undecided."""
         view = self.view(namespace, partition)
-        limit = view.limits.get(epoch)
+        limit = view.chain.limit(epoch)
         if limit is not None and place <= limit:
             return True
         if epoch >= view.epoch:

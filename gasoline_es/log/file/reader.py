@@ -9,8 +9,10 @@ from typing import Any, Final
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.bodies import Body, decode_records, pack_place, unpack_place
 from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.chain import Link
+from gasoline_es.log.file.index import Places
 from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
-from gasoline_es.log.file.ownership import Link, Ownership
+from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
@@ -48,9 +50,9 @@ class Reader:
         with self._lock:
             self._catalog.refresh()
             view = self._ownership.view(_namespace(topic), partition)
-            links = list(view.links)
             end = view.ends.get(topic, 0)
             broken = view.broken
+            links = view.chain.down_to(topic, start) if broken is None else view.chain.all()
             if stop is not None and stop <= end:
                 broken_at_end = None
             else:
@@ -89,12 +91,13 @@ class Reader:
             raise broken_at_end
 
     def _read_link(self, topic: str, partition: int, start: int, stop: int, link: Link) -> Iterator[list[Record]]:
-        for segment in self._segments(link):
+        segments = self._segments(link)
+        for segment in segments[self._first(segments, topic, partition, start, link) :]:
             if segment.header is None:
                 raise segment.damage or self._files.corrupt_error(segment, Damage(0, "it has no header", "invalid"))
             last = link.limit.batch if segment.number == link.limit.segment else None
             with self._lock:
-                places = self._catalog.indexes.of(segment).runs.get((topic, partition, link.epoch))
+                places = self._places(segment, topic, partition, link.epoch)
                 position = None if places is None else places.at(start)
                 end = segment.position
             if position is not None:
@@ -109,6 +112,34 @@ class Reader:
                         raise self._files.corrupt_error(segment, damage) from damage
             if segment.damage is not None and (last is None or last > segment.batch):
                 raise segment.damage
+
+    def _places(self, segment: Segment, topic: str, partition: int, epoch: int) -> Places | None:
+        if not segment.may_hold(topic, partition):
+            return None
+        return self._catalog.indexes.of(segment).runs.get((topic, partition, epoch))
+
+    def _first(self, segments: Sequence[Segment], topic: str, partition: int, start: int, link: Link) -> int:
+        """Return which of an epoch's segments is the first that can hold the offset ``start``.
+
+        Looked for from the last one backwards, in growing steps: that is where nearly everybody reads, and each look costs
+        the index of a segment.
+        """
+        low, floor, high, step = 0, 1, len(segments), 1
+        with self._lock:
+            if self._catalog.damaged or start <= link.begin.offsets.get(topic, 0):
+                return 0
+            while floor < high:
+                # Up to `low` is what comes before the offset; from `high` on is what comes after it.
+                at = probe = max((floor + high) // 2, high - step)
+                places = self._places(segments[at], topic, partition, link.epoch)
+                while places is None and at > floor:
+                    at -= 1
+                    places = self._places(segments[at], topic, partition, link.epoch)
+                if places is not None and places.ordinals[0] > start:
+                    high, step = at, 2 * step
+                else:
+                    low, floor = at if places is not None else low, probe + 1
+        return low
 
     def _segments(self, link: Link) -> list[Segment]:
         with self._lock:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.end import END_BYTES, PublishedEnd, decode_end
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.lines import BatchHeader, SegmentHeader
@@ -34,6 +34,17 @@ class Segment:
     batches: int = 0
     records: int = 0
     digest: str | None = None
+    last: int = 0
+    body: int = 0
+    """Where the header of the last batch starts, and where it ends; only where that batch was read or written here."""
+    seen: Status | None = None
+    """The file, as it was before it was verified, or when its writer, this very handle, closed it."""
+    filled: int = 0
+    """Where the last batch that has records ends; 0: there is none. Likewise."""
+    newest_us: int | None = None
+    """Of a complete one, the time of its last record; 0: it has none. None: not known."""
+    topics: Mapping[str, int] | None = None
+    """Of a complete one, which partitions each topic has records of: bit ``n`` for partition ``n``. None: not known."""
     finished: bool = False
     """Nothing will be published here any more."""
     damage: LogCorrupt | None = None
@@ -47,6 +58,10 @@ class Segment:
     end_bytes: bytes = b""
     end: PublishedEnd | None = None
 
+    def may_hold(self, topic: str, partition: int) -> bool:
+        """Return whether there may be records of a topic's partition. False needs no look at the index."""
+        return self.topics is None or bool(self.topics.get(topic, 0) >> partition & 1)
+
 
 class SegmentFiles:
     """Reads the files of segments. Reading published bytes needs no lock: they never change."""
@@ -54,6 +69,8 @@ class SegmentFiles:
     def __init__(self, directory: str, disk: Disk) -> None:
         self._directory: Final = directory
         self._disk: Final = disk
+        self.met_damage: Callable[[], None] | None = None
+        """Called whenever something published is found not to be what was written."""
 
     def read_end(self, segment: Segment) -> None:
         """Read the published end of another handle's segment."""
@@ -102,6 +119,8 @@ class SegmentFiles:
 
     def corrupt_error(self, segment: Segment, damage: Damage) -> LogCorrupt:
         """Return the error that names where a segment is damaged."""
+        if self.met_damage is not None:
+            self.met_damage()
         return LogCorrupt(
             f"segment {segment.number} of the log in {self._directory} is damaged at byte {damage.position}: "
             f"{damage.reason}. Nothing was changed; it can still be opened for reading",

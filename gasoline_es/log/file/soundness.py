@@ -6,14 +6,15 @@ goes on from. Files are made one after the other, so there is none without those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.begins import Begun
 from gasoline_es.log.file.catalog import Catalog
-from gasoline_es.log.file.epochs import Epochs
+from gasoline_es.log.file.disk import Status
+from gasoline_es.log.file.epochs import EpochFiles, Epochs
 
 
 @dataclass(slots=True)
@@ -22,10 +23,17 @@ class _Checked:
 
     top: int = -1
     """Up to this epoch no file is missing, but for those in ``faults``."""
-    files: set[int] = field(default_factory=set[int])
-    """The epochs of which there were files at the last look."""
+    files: list[range] = field(default_factory=list[range])
+    """The epochs of which there were files at the last look: one range, where none is missing."""
     read: int = 0
-    """Up to this epoch every file was read."""
+    """Up to this epoch every file was read, now or, as the mark says, by an earlier opening."""
+    sealed: tuple[int, str] = (0, "")
+    """Up to which epoch there were files when all were looked at, and their seal (epochs.py)."""
+
+    def has(self, epoch: int) -> bool:
+        """Return whether there was a file of the epoch at the last look."""
+        return any(epoch in files for files in self.files)
+
     begun: list[tuple[int, Begun]] = field(default_factory=list[tuple[int, Begun]])
     """Begins that were not compared with the holders of their epochs yet."""
     faults: dict[int, LogCorrupt] = field(default_factory=dict[int, LogCorrupt])
@@ -54,27 +62,64 @@ class Soundness:
     def check_all(self, manifest: Callable[[], Mapping[str, int]], *, read: bool) -> None:
         """Check every partition of the namespaces that the ``manifest`` has. ``read``: also read every file, once."""
         self._strays = []
-        taken = self._epochs.taken()
-        namespaces = manifest()  # looked at later: a namespace is in it before anybody takes a partition there
-        for namespace, partition in taken:
+        known: dict[int, Status | None] = {}
+        partitions = self._epochs.partitions()
+        namespaces = manifest()
+        others = [key for key in partitions if key[1] >= namespaces.get(key[0], 0) and self._epochs.listed(*key)]
+        if others:
+            namespaces = manifest()  # looked at later: a namespace is in it before anybody takes a partition there
+        for namespace, partition in others:
             if partition >= namespaces.get(namespace, 0):
                 path = self._epochs.directory(namespace, partition)
                 self._strays.append(_corrupt(path, "holds epochs of a partition that manifest.json does not have"))
         for namespace, count in namespaces.items():
             for partition in range(count):
-                if self._epochs.listed(namespace, partition) is None:
-                    path = self._epochs.directory(namespace, partition)
-                    self._fault(self._state(namespace, partition), 0, _corrupt(path, "is missing"))
-                self.check(namespace, partition, read=read)
+                state = self._state(namespace, partition)
+                files = self._epochs.files(namespace, partition)
+                if files is None:
+                    self._fault(state, 0, _corrupt(self._epochs.directory(namespace, partition), "is missing"))
+                    files = EpochFiles([], [])
+                # Looked at before they are read: what is changed meanwhile is read again next time.
+                self._recall(state, namespace, partition, files, known)
+                self._check(namespace, partition, files.epochs, read=read)
         self.faulty = self.faulty or bool(self._strays)
+
+    def _recall(
+        self, state: _Checked, namespace: str, partition: int, files: EpochFiles, known: dict[int, Status | None]
+    ) -> None:
+        """Take the files that an earlier opening has read for read, if they are still the ones it has read."""
+        marked = self._catalog.checked.get((namespace, partition))
+        if marked is not None:
+            upto, seal = marked
+            if self._epochs.seal(namespace, partition, files.up_to(upto), known) == seal:
+                state.read = max(state.read, upto)
+            else:
+                self._catalog.begun[namespace, partition] = list(self._catalog.begins.every(namespace, partition))
+        if files.epochs:
+            state.sealed = files.epochs[-1], self._epochs.seal(namespace, partition, files, known)
+
+    def sealed(self) -> Mapping[tuple[str, int], tuple[int, str]]:
+        """Return up to which epoch of each namespace and partition every file was read, and the seal of those files."""
+        return {key: state.sealed for key, state in self._checked.items() if 0 < state.sealed[0] <= state.read}
 
     def check(self, namespace: str, partition: int, *, read: bool, top: int | None = None) -> LogCorrupt | None:
         """Return what is wrong with a partition's epochs. ``top``: its highest epoch, if that was just looked up."""
+        return self._check(namespace, partition, None, read=read, top=top)
+
+    def _check(
+        self, namespace: str, partition: int, listed: Sequence[int] | None, *, read: bool, top: int | None = None
+    ) -> LogCorrupt | None:
         state = self._state(namespace, partition)
         if top is None:
-            top = self._epochs.highest(namespace, partition)
-        if top > state.top:
-            self._check_files(state, namespace, partition, top)
+            top = self._epochs.highest(namespace, partition, listed)
+        if top > state.top >= 0 and listed is None:
+            # Each was found right behind the one before: a directory of thousands is not listed for that.
+            state.files = _ranges([*state.files, range(state.top + 1, top + 1)])
+            state.top = top
+        elif top > state.top:
+            if listed is None or top > max(listed, default=0):
+                listed = self._epochs.listed(namespace, partition) or ()
+            self._check_files(state, namespace, partition, top, listed)
         if fresh := self._catalog.begun.pop((namespace, partition), None):
             for epoch, begun in fresh:
                 self._check_begin(state, namespace, partition, epoch, begun)
@@ -90,21 +135,25 @@ class Soundness:
         self.faulty = True
         state.faults.setdefault(epoch, fault)
 
-    def _check_files(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
-        state.files = set(self._epochs.listed(namespace, partition) or ())
+    def _check_files(self, state: _Checked, namespace: str, partition: int, top: int, listed: Sequence[int]) -> None:
+        if listed and listed[-1] - listed[0] + 1 == len(listed):
+            state.files = [range(listed[0], listed[-1] + 1)]  # as it should be, and without a walk
+        else:
+            state.files = _ranges([range(epoch, epoch + 1) for epoch in listed])
         below = max(0, state.top)
-        for epoch in sorted(state.files):
+        for files in state.files:
+            epoch = files.start
             if epoch > below + 1:
                 path = self._epochs.path(namespace, partition, below + 1)
                 others = "" if epoch == below + 2 else f", and so are those up to epoch {epoch - 1}"
                 reason = f"is missing{others}, though there is one of epoch {epoch}"
                 self._fault(state, below + 1, _corrupt(path, reason))
-            below = max(below, epoch)
+            below = max(below, files.stop - 1)
         state.top = top
 
     def _check_begin(self, state: _Checked, namespace: str, partition: int, epoch: int, begun: Begun) -> None:
         path = self._epochs.path(namespace, partition, epoch)
-        if epoch not in state.files and not self._epochs.exists(namespace, partition, epoch):
+        if not state.has(epoch) and not self._epochs.exists(namespace, partition, epoch):
             self._fault(
                 state, epoch, _corrupt(path, f"is missing, though segment {begun.place.segment} begins its epoch")
             )
@@ -115,7 +164,7 @@ class Soundness:
         after = begun.begin.after
         if after is None:
             return
-        if after.epoch not in state.files and not self._epochs.exists(namespace, partition, after.epoch):
+        if not state.has(after.epoch) and not self._epochs.exists(namespace, partition, after.epoch):
             path = self._epochs.path(namespace, partition, after.epoch)
             self._fault(state, after.epoch, _corrupt(path, f"is missing, though epoch {epoch} goes on from it"))
         if not self._begins(namespace, partition, after.epoch):
@@ -131,7 +180,10 @@ class Soundness:
 
     def _check_holders(self, state: _Checked, namespace: str, partition: int, top: int) -> None:
         # Of one taken since the last look there is but the next number.
-        for epoch in sorted(epoch for epoch in state.files | {top} if state.read < epoch <= top):
+        unread = [epoch for files in state.files for epoch in files[max(0, state.read + 1 - files.start) :]]
+        for epoch in sorted({top, *unread}):
+            if not state.read < epoch <= top:
+                continue
             try:
                 self._epochs.holder(namespace, partition, epoch)
             except LogCorrupt as fault:
@@ -147,6 +199,17 @@ class Soundness:
                     f"names {holder.incarnation}, but {begin.writer} began its epoch in segment {begin.place.segment}"
                 )
                 self._fault(state, epoch, _corrupt(self._epochs.path(namespace, partition, epoch), reason))
+
+
+def _ranges(files: Sequence[range]) -> list[range]:
+    """Return ascending ranges with those joined that follow each other."""
+    found: list[range] = []
+    for epochs in files:
+        if found and epochs.start == found[-1].stop:
+            found[-1] = range(found[-1].start, epochs.stop)
+        else:
+            found.append(epochs)
+    return found
 
 
 def _corrupt(path: str, reason: str) -> LogCorrupt:

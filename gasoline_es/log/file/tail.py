@@ -180,7 +180,9 @@ class FileTail(Tail):
         while self._highest < self._catalog.highest:
             self._highest += 1
             number = self._highest
-            if number in self._catalog.segments and not any(a <= number <= b for a, b in self._finished):
+            if (passed := next((last for first, last in self._finished if first <= number <= last), 0)) > 0:
+                self._highest = min(passed, self._catalog.highest)  # at once: they may be as many as the log is old
+            elif number in self._catalog.segments:
                 self._open.append(number)
                 self._cursors.setdefault(number, _Cursor(0, 0))
 
@@ -205,6 +207,8 @@ class FileTail(Tail):
         """Yield the batches from the cursor on that have records for this tail (and, when behind, some that have none)."""
         if not cursor.behind:
             yield from list(cursor.pending)
+            return
+        if not segment.may_hold(*self._key):
             return
         places = self._catalog.indexes.of(segment).tails.get(self._key)
         if places is None:

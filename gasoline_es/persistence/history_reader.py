@@ -1,0 +1,139 @@
+"""The events of workflows as one reads them who writes nothing, on the event loop that its log belongs to (decision 0034)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from gasoline_es.clock import SystemClock
+from gasoline_es.core.codec import read
+from gasoline_es.core.events import Event, Unreadable
+from gasoline_es.core.topics import Topics
+from gasoline_es.errors import GasolineError, LogError
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Log, Record
+from gasoline_es.runtime.ends import decided_end
+
+_READ_AT_ONCE: Final = 500
+"""So many events are read before the event loop gets a turn."""
+
+Read = tuple[int, Event, bytes]
+"""An event with its number in its partition, from 1, and its text."""
+
+
+class HistoryReader:
+    """Reads the partitions of a namespace. An event's number is its offset on the log and one more: nobody gives it anew."""
+
+    def __init__(self, log: Log) -> None:
+        self.partition_count: Final = log.partition_count
+        self._log: Final = log
+        self._topic: Final = Topics(log.namespace).events
+        self._clock: Final = SystemClock()
+        self._callbacks: list[Callable[[], None]] = []
+        self._failure: LogError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing works here any more."""
+        return self._failure is not None
+
+    async def on_news(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
+        self._callbacks.append(callback)
+
+    async def follow(self) -> None:
+        """Look for changes of the log for ever."""
+        try:
+            while True:
+                await self._log.changed()
+                self._tell()
+        except (LogError, OSError) as error:
+            self._failure = error if isinstance(error, LogError) else LogError(f"{self._log.url}: {error}")
+            self._tell()
+
+    def _tell(self) -> None:
+        for callback in self._callbacks:
+            callback()
+
+    async def end(self, partition: int) -> int:
+        """Return the number of the last event, 0 if there is none. Raises: LogError."""
+        self._check()
+        return await decided_end(self._log, self._clock, self._topic, partition)
+
+    async def select(
+        self, partition: int, start: int, stop: int | None, limit: int, types: frozenset[str]
+    ) -> list[Read]:
+        """Return at most ``limit`` events with ``start <= number < stop`` of these types, of all if there is none, in order.
+
+        Raises: LogError: damage. GasolineError: an event that does not read. Both only where nothing comes before them.
+        """
+        return await self._select(partition, start, stop, limit, lambda event: not types or event.type in types)
+
+    async def of_workflow(self, partition: int, workflow_id: str) -> list[Read]:
+        """Return the events of one workflow. Reads the partition for that, from its start to its end."""
+        return await self._select(partition, 1, None, None, lambda event: event.workflow_id == workflow_id)
+
+    async def _select(
+        self, partition: int, start: int, stop: int | None, limit: int | None, wanted: Callable[[Event], bool]
+    ) -> list[Read]:
+        end = await self.end(partition)
+        found: list[Read] = []
+        if limit is not None and limit <= 0:
+            return found
+        # Up to damage there is something to read; what comes behind it nobody knows.
+        up_to = end if self._log.damage is None else None
+        try:
+            for count, record in enumerate(self._log.read(self._topic, partition, start - 1, up_to), 1):
+                number, event, _ = one = self._decoded(record)
+                if stop is not None and number >= stop:
+                    break
+                if wanted(event):
+                    found.append(one)
+                    if len(found) == limit:
+                        break
+                if count % _READ_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except GasolineError:
+            if not found:
+                raise
+        return found
+
+    def _decoded(self, record: Record) -> Read:
+        where = (
+            f"{self._log.url}: the event at offset {record.offset} of partition {record.partition} of {record.topic}"
+        )
+        if record.value is None or record.offset is None:
+            raise GasolineError(f"{where} was removed")
+        try:
+            event = read(record.key, record.value)
+        except ValueError as error:
+            raise GasolineError(f"{where} does not read: {error}") from error
+        if isinstance(event.data, Unreadable):
+            raise GasolineError(
+                f"{where} does not read: {event.data.reason}. If a newer version of gasoline_es has written it, update this one"
+            )
+        return record.offset + 1, event, record.value
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+@asynccontextmanager
+async def open_histories(url: str, namespace: str) -> AsyncGenerator[HistoryReader]:
+    """Open the histories of a namespace, for as long as the block lasts. Nothing is written, and nothing made.
+
+    Raises on entering: LogError: there is no such log or namespace.
+    """
+    log = await open_log(url, namespace=namespace, readonly=True, final=True)
+    reader = HistoryReader(log)
+    following = asyncio.create_task(reader.follow(), name="gasoline-follow-histories")
+    try:
+        yield reader
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await log.close()

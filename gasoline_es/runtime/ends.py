@@ -1,0 +1,34 @@
+"""Where a topic of a partition ends, by what counts for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gasoline_es.clock import Clock
+from gasoline_es.errors import NoOwner
+from gasoline_es.log.port import Log
+
+TAKING_LIMIT_S: Final = 20.0
+"""A process that takes a partition over and freezes in the middle of it is taken for dead before this time is over."""
+LOOK_AT_TAKER_S: Final = 0.005
+
+
+async def decided_end(log: Log, clock: Clock, topic: str, partition: int) -> int:
+    """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
+
+    Without that, what was acknowledged long ago could seem not to be there. Raises: NoOwner: whoever takes it does not come
+    to it.
+    """
+    until = clock.monotonic() + TAKING_LIMIT_S
+    end = log.end(topic, partition)
+    while log.undecided(topic, partition) and log.damage is None:
+        if clock.monotonic() > until:
+            raise NoOwner(
+                f"partition {partition} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
+                f"then it is not known what counts there. Try again",
+                command_id="",
+            )
+        await asyncio.sleep(LOOK_AT_TAKER_S)
+        end = log.end(topic, partition)
+    return end

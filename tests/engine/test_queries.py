@@ -1,0 +1,138 @@
+"""Lists in pages, counts, and how things stood at another time (design §7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gasoline_es import WorkflowInfo, WorkflowNotFound
+from gasoline_es.core.durations import to_datetime
+from tests.engine.harness import World, soon
+from tests.engine.programs import ten_steps
+from tests.engine.workflows import Note, notes
+
+
+async def listed(world: World, **asked: object) -> list[WorkflowInfo]:
+    async with world.reader() as gasoline:
+        return [one async for one in gasoline.list(**asked)]  # type: ignore[arg-type]
+
+
+async def test_a_list_in_pages_gives_each_workflow_once_in_order(any_world: World) -> None:
+    process = await any_world.worker(ten_steps, notes)
+    for number in range(30):
+        if number % 3 == 0:  # several of one moment
+            any_world.clock.advance(1)
+        await process.gasoline.dispatch(ten_steps if number % 2 else notes, 5)
+    await process.settle()
+    every = [one.id async for one in process.gasoline.list()]
+    assert len(every) == 30
+    for size in (1, 7, 30, 31):
+        paged: list[str] = []
+        while page := [one.id async for one in process.gasoline.list(limit=size, after=paged[-1] if paged else None)]:
+            assert len(page) == min(size, 30 - len(paged))
+            paged += page
+        assert paged == every
+    steps = [one.id async for one in process.gasoline.list(name="ten_steps")]
+    behind = [one.id async for one in process.gasoline.list(name="ten_steps", after=steps[4], limit=3)]
+    assert behind == steps[5:8]
+    assert [one.id async for one in process.gasoline.list(after=every[-1])] == []
+    with pytest.raises(WorkflowNotFound):
+        _ = [one async for one in process.gasoline.list(after="019b76da-a800-7000-8d15-d0285acd4476")]
+    for limit in (0, -1, True, 2.0):
+        with pytest.raises(ValueError, match="limit="):
+            _ = [one async for one in process.gasoline.list(limit=limit)]  # type: ignore[arg-type]
+
+
+async def test_a_page_goes_on_where_workflows_end_and_are_stored_meanwhile(file_world: World) -> None:
+    """Each is given once, whether it is in memory when its turn comes or not any more."""
+    process = await file_world.worker(ten_steps, notes)
+    handles = [await process.gasoline.dispatch(notes, 1) for _ in range(20)]
+    await process.settle()
+    got: list[str] = []
+    async for info in process.gasoline.list():
+        got.append(info.id)
+        if len(got) == 5:
+            for handle in handles:
+                await handle.signal(Note(text="end"))
+                await soon(handle.output())
+            await process.settle()
+    assert sorted(got) == sorted(handle.id for handle in handles)
+
+
+async def test_counts_are_those_of_the_list(any_world: World) -> None:
+    process = await any_world.worker(ten_steps, notes)
+    assert await process.gasoline.counts() == {}
+    for number in range(6):
+        await soon((await process.gasoline.dispatch(ten_steps, number)).output())
+    waiting = [await process.gasoline.dispatch(notes, 1) for _ in range(3)]
+    await process.evict()
+    await waiting[0].cancel()
+    await process.settle()
+    expected = {"notes": {"sleeping": 2, "cancelled": 1}, "ten_steps": {"complete": 6}}
+    assert await process.gasoline.counts() == expected
+    assert await process.gasoline.counts(name="notes") == {"notes": expected["notes"]}
+    assert await process.gasoline.counts(name="none") == {}
+    async with any_world.reader() as reader:
+        assert await reader.counts() == expected
+
+
+async def test_a_workflow_is_shown_as_it_stood(any_world: World) -> None:
+    """Time travel: by a time, or by the number of an event."""
+    process = await any_world.worker(notes)
+    handle = await process.gasoline.dispatch(notes, 2, tags={"order": "1"})
+    await process.evict(10)
+    any_world.clock.advance(100)
+    await handle.signal(Note(text="one"))
+    await process.evict(10)
+    any_world.clock.advance(100)
+    await handle.signal(Note(text="two"))
+    assert await soon(handle.output()) == ["one", "two"]
+    history = await handle.history()
+    for event in history:
+        for as_of in (event.seq, to_datetime(event.time_us)):
+            info = await handle.get(as_of=as_of)
+            last = max(one.seq for one in history if one.seq <= event.seq or one.time_us <= event.time_us)
+            assert info.events == (event.seq if isinstance(as_of, int) else last)
+            ended = any(one.type == "workflow.completed" for one in history[: info.events])
+            assert (info.status == "complete", info.output) == (ended, ["one", "two"] if ended else None)
+    assert (await handle.get(as_of=99)).events == len(history)
+    statuses = [(await handle.get(as_of=event.seq)).status for event in history]
+    assert statuses[0] == "running"
+    assert "sleeping" in statuses
+    assert statuses[-1] == "complete"
+    before = to_datetime(history[0].time_us) - timedelta(seconds=1)
+    with pytest.raises(WorkflowNotFound, match="was dispatched later than"):
+        await handle.get(as_of=before)
+    with pytest.raises(ValueError, match="no time zone"):
+        await handle.get(as_of=datetime(2026, 1, 1))  # noqa: DTZ001
+    for wrong in (0, -1, True, "now"):
+        with pytest.raises(ValueError, match="as_of="):
+            await handle.get(as_of=wrong)  # type: ignore[arg-type]
+
+
+async def test_a_list_is_shown_as_it_was(any_world: World) -> None:
+    process = await any_world.worker(ten_steps, notes)
+    moments: list[tuple[datetime, list[tuple[str, str]]]] = []
+    waiting = [await process.gasoline.dispatch(notes, 1) for _ in range(3)]
+    for number in range(3):
+        await process.evict(10)
+        await soon((await process.gasoline.dispatch(ten_steps, number)).output())
+        await process.settle()
+        now = to_datetime(any_world.clock.now_us())
+        moments.append((now, [(one.id, one.status) async for one in process.gasoline.list()]))
+        any_world.clock.advance(60)
+        await waiting[number].signal(Note(text="end"))
+        await soon(waiting[number].output())
+        await process.settle()
+    assert len({tuple(found) for _, found in moments}) == 3
+    for moment, found in moments:
+        assert [(one.id, one.status) async for one in process.gasoline.list(as_of=moment)] == found
+        sleeping = [one for one in found if one[1] == "sleeping"]
+        assert [
+            (one.id, one.status) async for one in process.gasoline.list(as_of=moment, status="sleeping")
+        ] == sleeping
+    assert [(one.id, one.status) for one in await listed(any_world, as_of=moments[0][0])] == moments[0][1]
+    assert await listed(any_world, as_of=datetime(2020, 1, 1, tzinfo=UTC)) == []
+    with pytest.raises(ValueError, match="payloads"):
+        await listed(any_world, as_of=moments[0][0], payloads=True)

@@ -1,0 +1,303 @@
+"""Views are stored: a start folds what came since, whoever was killed where (design §7, required case B20)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gasoline_es import Gasoline
+from gasoline_es.errors import LogFailed
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Record
+from gasoline_es.runtime import node
+from projections.building import rebuild
+from projections.comparing import verify
+from projections.keeping import StoreKeeper
+from projections.stores.opening import open_store
+from projections.views import PartitionViews
+from projections.workflow_table import WorkflowTable
+from projections.workflows import NAME, Workflows
+from tests.engine.harness import Process, ScriptedLog, World, kept_views, soon, when
+from tests.engine.programs import ten_steps
+from tests.engine.workflows import Note, notes
+
+EVENTS = "default.events"
+MESSAGE = "the views could not be stored; trying again: OperationalError('database or disk is full')"
+
+
+@pytest.fixture
+def folded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of the events that were read from the log to be folded."""
+    offsets: list[int] = []
+    fold = PartitionViews.fold
+
+    def counted(self: PartitionViews, records: Iterator[Record]) -> None:
+        def passing() -> Iterator[Record]:
+            for record in records:
+                assert record.offset is not None
+                offsets.append(record.offset)
+                yield record
+
+        fold(self, passing())
+
+    monkeypatch.setattr(PartitionViews, "fold", counted)
+    return offsets
+
+
+async def run_some(process: Process, count: int) -> list[str]:
+    handles = [await process.gasoline.dispatch(ten_steps, number) for number in range(count)]
+    assert [await soon(handle.output()) for handle in handles] == [number + 10 for number in range(count)]
+    return [handle.id for handle in handles]
+
+
+def stored(process: Process) -> bool:
+    """Whether all that this process has folded is stored."""
+    views = [process.node._views[index] for index in process.node.partitions]
+    return all(one.stored_to == one.next_offset for one in views if isinstance(one, PartitionViews))
+
+
+async def test_a_start_folds_nothing_that_was_stored(file_world: World, folded: list[int]) -> None:
+    process = await file_world.worker(ten_steps, notes)
+    ids = await run_some(process, 20)
+    waiting = await process.gasoline.dispatch(notes, 2)
+    await process.evict()
+    await process.stop()
+    folded.clear()
+    again = await file_world.worker(ten_steps, notes)
+    assert {one.id async for one in again.gasoline.list()} == {*ids, waiting.id}
+    for number, workflow_id in enumerate(ids):
+        handle = again.gasoline.handle(workflow_id, ten_steps)
+        assert await handle.output() == number + 10
+        assert len(await handle.history()) == 12
+    for _ in range(2):
+        await again.gasoline.signal(Note(text="on"), to=waiting.id)
+    assert await soon(again.gasoline.handle(waiting.id, notes).output()) == ["on", "on"]
+    assert folded == []
+
+
+async def test_what_is_over_is_not_in_memory(file_world: World) -> None:
+    """design §7: memory does not grow with the age of the log."""
+    process = await file_world.worker(ten_steps, notes)
+    waiting = await process.gasoline.dispatch(notes, 1)
+    await run_some(process, 30)
+    await when(lambda: stored(process))
+    views = [one for one in process.node._views.values() if isinstance(one, PartitionViews)]
+    assert [one.id for some in views for one in some.in_memory()] == [waiting.id]
+    assert len([one async for one in process.gasoline.list(name="ten_steps", status="complete")]) == 30
+
+
+async def test_a_key_that_was_used_long_ago_is_known(file_world: World) -> None:
+    """design §5: the same key gives the existing workflow, complete or not; another input is an error."""
+    process = await file_world.worker(ten_steps)
+    handle = await process.gasoline.dispatch(ten_steps, 1, key="order 1")
+    assert await soon(handle.output()) == 11
+    await when(lambda: stored(process))
+    again = await process.gasoline.dispatch(ten_steps, 1, key="order 1")
+    assert again.id == handle.id
+    with pytest.raises(Exception, match="another input"):
+        await process.gasoline.dispatch(ten_steps, 2, key="order 1")
+
+
+@pytest.mark.parametrize("point", ["begun", "moved", "stored"])
+async def test_a_process_that_dies_while_it_stores_leaves_views_that_are_behind_or_right(
+    file_world: World, point: str, monkeypatch: pytest.MonkeyPatch, folded: list[int]
+) -> None:
+    """Between reading and storing: the next start folds on from where the store stands, and counts nothing twice."""
+    process = await file_world.process()
+    keeper = process.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    reached: list[str] = []
+
+    class Died(BaseException):
+        pass
+
+    def reach(at: str) -> None:
+        reached.append(at)
+        if at == point and len(reached) > 3:
+            raise Died
+
+    monkeypatch.setattr(keeper._writing, "_reach", reach)
+    await process.work(ten_steps)
+    with suppress(LogFailed):
+        for number in range(100):
+            await process.gasoline.dispatch(ten_steps, number)
+    await process.kill()
+    assert len(reached) > 3
+    again = await file_world.worker(ten_steps)
+    outputs = [await soon(again.gasoline.handle(one.id, ten_steps).output()) async for one in again.gasoline.list()]
+    assert sorted(outputs) == [number + 10 for number in range(len(outputs))]
+    tally = [again.node._views[index].tally() for index in again.node.partitions]
+    assert sum(one.standing.get(("ten_steps", "complete"), 0) for one in tally) == len(outputs)
+    assert sum(count for one in tally for count in one.standing.values()) == len(outputs)
+
+
+async def test_a_rebuild_under_a_running_worker_counts_each_event_once(file_world: World) -> None:
+    """required.md B20: a swap refuses the writes of the older generation; the worker goes on in the new one."""
+    process = await file_world.worker(ten_steps, notes)
+    keeper = process.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    waiting = await process.gasoline.dispatch(notes, 1)
+    await run_some(process, 5)
+    log = await open_log(file_world.url, readonly=True)
+    store = open_store(log)
+    for round_number in range(3):
+        rebuild(log, store, Workflows())  # the worker has a turn in the middle of none of it, but holds its own views
+        await run_some(process, 5)
+        await when(lambda: stored(process))
+        assert verify(log, store, Workflows()).difference is None
+        assert keeper._reading.meta.generation == round_number + 2
+    assert len([one async for one in process.gasoline.list()]) == 21
+    with store.snapshot(NAME) as snapshot:
+        counts = dict(snapshot.db.execute("SELECT name || ' ' || status, count FROM counts").fetchall())
+    assert counts == {"ten_steps complete": 20, "notes sleeping": 1} or counts == {
+        "ten_steps complete": 20,
+        "notes running": 1,
+    }
+    await waiting.signal(Note(text="end"))
+    assert await soon(waiting.output()) == ["end"]
+    await log.close()
+
+
+async def test_views_of_a_log_that_was_put_back_from_a_copy_are_folded_anew(tmp_path: Path) -> None:
+    """design §7: a position that the log does not know."""
+    world = World(f"file:{tmp_path}/log")
+    process = await world.worker(ten_steps)
+    await run_some(process, 3)
+    await process.stop()
+    shutil.copytree(tmp_path / "log", tmp_path / "copy", symlinks=True)
+    later = await world.worker(ten_steps)
+    await run_some(later, 3)
+    await later.stop()
+    for part in ("segments", "epochs", "workers", "messages"):  # all but the views
+        shutil.rmtree(tmp_path / "log" / part, ignore_errors=True)
+        if (tmp_path / "copy" / part).exists():
+            shutil.copytree(tmp_path / "copy" / part, tmp_path / "log" / part)
+    back = await world.worker(ten_steps)
+    assert len([one async for one in back.gasoline.list()]) == 3
+    await run_some(back, 2)
+    assert len([one async for one in back.gasoline.list()]) == 5
+    await world.end()
+
+
+@pytest.mark.parametrize("damage", ["cut", "filled", "removed", "replaced"])
+async def test_a_damaged_file_of_views_costs_a_fold_and_nothing_else(tmp_path: Path, damage: str) -> None:
+    world = World(f"file:{tmp_path}/log")
+    process = await world.worker(ten_steps)
+    ids = await run_some(process, 3)
+    await process.stop()
+    link = tmp_path / "log" / "projections" / "default" / f"{NAME}.sqlite"
+    path = link.parent / os.readlink(link)
+    match damage:
+        case "cut":
+            os.truncate(path, 1_000)
+        case "filled":
+            path.write_bytes(b"\xff" * 8_192)
+        case "removed":
+            path.unlink()
+        case _:
+            link.unlink()
+            link.write_bytes(b"")
+    again = await world.worker(ten_steps)
+    assert {one.id async for one in again.gasoline.list()} == set(ids)
+    await run_some(again, 1)
+    await world.end()
+
+
+async def test_a_store_that_fails_costs_no_workflow_anything(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, say: what is over stays in memory; once there is space, it is stored."""
+    process = await file_world.worker(ten_steps)
+
+    def full(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkflowTable, "write", full)
+        await run_some(process, 5)
+        await when(lambda: "could not be stored" in caplog.text)
+        assert not stored(process)
+        assert [record.message for record in caplog.records].count(MESSAGE) == 1
+    await run_some(process, 1)
+    await when(lambda: stored(process))
+    assert len([one async for one in process.gasoline.list()]) == 6
+
+
+async def test_a_partition_that_another_process_has_worked_on_is_loaded_and_not_folded(
+    file_world: World, folded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "LOAD_RATHER_THAN_FOLD", 0)
+    first = await file_world.worker(ten_steps)
+    other = await file_world.process()
+    assert [one async for one in other.gasoline.list()] == []
+    await run_some(first, 30)
+    await first.stop()
+    folded.clear()
+    await other.work(ten_steps)
+    await run_some(other, 16)
+    assert folded == []
+    assert len([one async for one in other.gasoline.list()]) == 46
+
+
+async def test_a_reader_lets_go_of_what_the_owner_has_stored(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "UNSAVED_MAX", 10)
+    worker = await file_world.worker(ten_steps)
+    reader = await file_world.process()
+    for _ in range(6):
+        await run_some(worker, 20)
+        await when(lambda: stored(worker))
+        assert len([one async for one in reader.gasoline.list()]) % 20 == 0
+    views = [one for one in reader.node._views.values() if isinstance(one, PartitionViews)]
+    assert sum(len(one.in_memory()) for one in views) < 16 * 10
+    assert len([one async for one in reader.gasoline.list()]) == 120
+
+
+async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_read_meanwhile(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """During a deploy: the process of the older version keeps what ends in memory, and loses nothing."""
+    old = await file_world.worker(ten_steps)
+    await run_some(old, 20)
+    await when(lambda: stored(old))
+    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
+    keeper = kept_views(log)
+    assert keeper._reading.meta.version == 2
+    with open_store(log.inner).snapshot(NAME) as snapshot:
+        assert snapshot.meta.version == 1, "until the new rows have caught up"
+    views = {index: keeper.views(index, None) for index in range(16)}
+    for index, one in views.items():
+        one.fold(log.read(EVENTS, index))
+    await keeper.save(views)
+    with open_store(log.inner).snapshot(NAME) as snapshot:
+        assert snapshot.meta.version == 2
+    monkeypatch.setattr("projections.keeping.VERSION", 1)
+    await run_some(old, 20)
+    await when(lambda: "another version of this program" in caplog.text)
+    assert len([one async for one in old.gasoline.list()]) == 40
+    await run_some(old, 20)
+    assert len([one async for one in old.gasoline.list()]) == 60
+    await keeper.close()
+    await log.close()
+    await old.kill()
+    open_store(log.inner).discard(NAME)  # of a version that there is not
+
+
+async def test_the_store_of_another_log_is_not_relied_on(tmp_path: Path) -> None:
+    async with Gasoline.open(f"file:{tmp_path}/one") as gasoline, gasoline.worker([ten_steps]):
+        assert await soon((await gasoline.dispatch(ten_steps, 1)).output()) == 11
+    async with Gasoline.open(f"file:{tmp_path}/two") as gasoline:
+        pass
+    shutil.rmtree(tmp_path / "two" / "projections")
+    shutil.copytree(tmp_path / "one" / "projections", tmp_path / "two" / "projections", symlinks=True)
+    async with Gasoline.open(f"file:{tmp_path}/two") as gasoline:
+        assert [one async for one in gasoline.list()] == []
