@@ -140,7 +140,7 @@ class Asking(Outside):
                 if name is None or one == name:
                     standing = found.setdefault(one, {})
                     standing[status] = standing.get(status, 0) + count
-        return dict(sorted(found.items()))
+        return {one: dict(sorted(found[one].items())) for one in sorted(found)}
 
     # ------------------------------------------------------------------------------------------------------------------
 

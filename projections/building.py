@@ -13,6 +13,7 @@ from gasoline_es.log.port import Log
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
 from projections.known import unknown
+from projections.parallel import RECORDS_WORTH_IT, fold_all, shares
 from projections.stores.port import AnyGeneration, AnyStore, Feed, Position
 
 
@@ -59,6 +60,13 @@ class Build:
         """How far it is, of what there was to fold as it began."""
         return Progress(self.fold.projection.name, max(self._total - self._left, 0), self._total)
 
+    def look(self, on_progress: OnProgress | None) -> None:
+        """Tell how far other processes have come that fold into it."""
+        reached = self.fold.generation.positions()
+        self._left = self._total - sum(position.next_offset for position in reached.values())
+        if on_progress is not None:
+            on_progress(self.progress)
+
     def step(self) -> bool:
         """Fold a chunk of each partition; return whether it has come to the end of what it can fold."""
         folded = self.fold.step(self._partitions)
@@ -74,10 +82,19 @@ class Build:
         self.fold.catch_up(positions)
 
 
-def rebuild(log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None) -> Built:
+def rebuild(
+    log: Log,
+    store: AnyStore,
+    projection: Projection,
+    on_progress: OnProgress | None = None,
+    *,
+    jobs: int = 1,
+    url: str | None = None,
+) -> Built:
     """Build a new generation from the start, beside the current one, and swap it in.
 
-    Waits for whoever builds one now. What others fold into the old one meanwhile is in the new one too, once.
+    Waits for whoever builds one now. What others fold into the old one meanwhile is in the new one too, once. ``jobs``: in so
+    many processes, if that is worth it; ``url`` is that of the store, as it was opened with.
 
     Raises: ProjectionStopped: an event cannot be applied that is in the old one; that stays. ProjectionError: the store failed.
     """
@@ -87,6 +104,11 @@ def rebuild(log: Log, store: AnyStore, projection: Projection, on_progress: OnPr
         fold = GenerationFold(projection, generation, log, clock=time.monotonic, now_us=wall_us, stopped=told.append)
         try:
             build = Build(log, store, fold)
+            if build.progress.total >= RECORDS_WORTH_IT:
+                given = shares(log, url, generation.meta, projection, jobs)
+                if given:
+                    fold_all(given, lambda: build.look(on_progress))
+                    fold.begin_anew()
             while not build.step():
                 if on_progress is not None:
                     on_progress(build.progress)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from operator import attrgetter
+from pickle import PicklingError
 from typing import Any, Final, TypeAlias
 
 from gasoline_es.core.codec import read
@@ -101,6 +104,16 @@ class FunctionProjection(Projection):
 
     def apply(self, event: Event, db: Any) -> None:
         self.fn(event, db)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its function's name is that of the projection now: another process finds it there.
+        if "<locals>" in self.fn.__qualname__:
+            raise PicklingError(f"projection {self.name!r} is made within a function")
+        return _of_module, (self.fn.__module__, self.fn.__qualname__)
+
+
+def _of_module(module: str, name: str) -> Any:
+    return attrgetter(name)(import_module(module))
 
 
 def projection(

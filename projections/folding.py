@@ -21,6 +21,9 @@ class Folding(Protocol):
     in memory, as long as that follows the transactions: either of the last two is called after each.
     """
 
+    def prepare(self, records: Sequence[Record]) -> None:
+        """Do for these records what needs no write lock: :meth:`apply` follows with the same ones, or :meth:`rolled_back`."""
+
     def apply(self, records: Sequence[Record], db: Any) -> None:
         """Change the tables by these records, of one topic, in order of offset, within a transaction of the store.
 
@@ -50,6 +53,9 @@ class EachEvent:
     def __init__(self, projection: Projection, unwanted: Collection[bytes] = ()) -> None:
         self._projection = projection
         self._unwanted = frozenset(unwanted)
+
+    def prepare(self, records: Sequence[Record]) -> None:
+        """Do nothing."""
 
     def apply(self, records: Sequence[Record], db: Any) -> None:
         """Let the projection apply each event."""

@@ -127,6 +127,10 @@ class GenerationFold:
         """Return where a feed stands."""
         return self.fold_of(feed.partition).position(feed) if feed.partition >= 0 else START
 
+    def begin_anew(self) -> None:
+        """Go on from where the generation stands: others have folded into it."""
+        self._partitions.clear()
+
     def close(self) -> None:
         """Let go of the generation."""
         self._partitions.clear()

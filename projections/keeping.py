@@ -43,7 +43,7 @@ def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
     if generation is None:
         with store.building(NAME):
             generation = _current(store, log) or _build(store, log)
-    return StoreKeeper(log, store, generation, store.again(generation))
+    return StoreKeeper(log, store, generation, store.again(generation.meta))
 
 
 def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
@@ -215,7 +215,7 @@ class StoreKeeper:
         self._reading = generation
         if self._writing is not None:
             self._writing.close()
-            self._writing = self._store.again(generation)
+            self._writing = self._store.again(generation.meta)
         self._table = WorkflowTable(generation.db)
 
     async def _store_all(self, changes: Mapping[int, Changes]) -> dict[int, int]:

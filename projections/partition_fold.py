@@ -111,6 +111,7 @@ class PartitionFold:
         """Apply records and move the position past them, in one transaction."""
         before, after = self._positions[feed], position_of(records[-1])
         try:
+            self._folding.prepare(records)
             with self._generation.writing() as write:
                 self._folding.apply(records, write.db)
                 write.move(feed, before, after)

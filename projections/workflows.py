@@ -9,7 +9,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.definition import ENGINES, Projection
-from projections.views import PartitionViews
+from projections.views import Changes, PartitionViews
 from projections.workflow_rows import WorkflowRow
 from projections.workflow_table import WorkflowTable, make_tables
 
@@ -39,8 +39,9 @@ class WorkflowsFolding:
         self._partition = partition
         self._table = table
         self._views: PartitionViews | None = None
+        self._changes: Changes | None = None
 
-    def apply(self, records: Sequence[Record], db: Any) -> None:
+    def prepare(self, records: Sequence[Record]) -> None:
         """Fold these records into rows."""
         views = self._views
         if views is None:
@@ -49,9 +50,13 @@ class WorkflowsFolding:
             views = self._views = PartitionViews(KeptPartition(self._table, self._partition))
             views.load(first, self._table.counts(self._partition), self._table.going_on(self._partition))
         views.fold(records)
-        changes = views.changes()
-        changes.make(len(changes))
-        self._table.write(self._partition, changes.rows, changes.counts)
+        self._changes = views.changes()
+        self._changes.make(len(self._changes))
+
+    def apply(self, records: Sequence[Record], db: Any) -> None:
+        """Write the rows."""
+        assert self._changes is not None
+        self._table.write(self._partition, self._changes.rows, self._changes.counts)
 
     def committed(self) -> None:
         """Let go of what is over."""

@@ -26,6 +26,7 @@ from projections.building import OnProgress, rebuild
 from projections.comparing import Difference, Verdict, verify
 from projections.definition import Projection, check_projections
 from projections.known import Undecided, unknown
+from projections.parallel import cores
 from projections.running import KeptUp, Runner
 from projections.stores.opening import open_store
 from projections.stores.port import START, AnyStore, Feed, GenerationInfo
@@ -301,7 +302,7 @@ def rebuild_all(settings: Settings, projections: Sequence[Projection], url: str 
     with _opened(settings, url) as (log, store):
         for one in projections:
             with progress(f"building {one.name}") as advance:
-                built = rebuild(log, store, one, _showing(advance))
+                built = rebuild(log, store, one, _showing(advance), jobs=cores(), url=url)
             if output.json:
                 output.object(asdict(built))
             else:

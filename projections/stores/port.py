@@ -272,8 +272,8 @@ class Store(ABC, Generic[Db]):
         """
 
     @abstractmethod
-    def again(self, generation: Generation[Db]) -> Generation[Db]:
-        """Open a generation once more, for another thread. Raises: Superseded: it is gone."""
+    def again(self, meta: Meta) -> Generation[Db]:
+        """Open a generation once more, for another thread or process. Raises: Superseded: it is gone."""
 
     @abstractmethod
     def create(self, name: str, version: int, setup: Setup[Db]) -> Generation[Db]:

@@ -153,17 +153,17 @@ class PostgresStore(Store[Connection]):
                 db.close()
                 raise
 
-    def again(self, generation: Generation[Connection]) -> Generation[Connection]:
+    def again(self, meta: Meta) -> Generation[Connection]:
         """Open a generation once more (see the port)."""
-        name = generation.meta.projection
+        name = meta.projection
         with translated(self.url, name):
             db = connect(self._conninfo)
             try:
                 with db.ours():
-                    meta = read_meta(db, self._schema(name, generation.meta.generation))
-                    if meta is None:
-                        raise superseded(generation.meta, self.url, "it was removed")
-                    return self._opened(db, meta)
+                    found = read_meta(db, self._schema(name, meta.generation))
+                    if found is None:
+                        raise superseded(meta, self.url, "it was removed")
+                    return self._opened(db, found)
             except BaseException:
                 db.close()
                 raise

@@ -193,11 +193,11 @@ class SqliteStore(Store[sqlite3.Connection]):
             raise self._failed(name, f"generation {meta.generation} was given up")
         return self._generation(db, meta)
 
-    def again(self, generation: Generation[sqlite3.Connection]) -> Generation[sqlite3.Connection]:
+    def again(self, meta: Meta) -> Generation[sqlite3.Connection]:
         """Open a generation once more (see the port)."""
-        opened = self._open(generation.meta.projection, generation.meta.generation)
+        opened = self._open(meta.projection, meta.generation)
         if opened is None:
-            raise superseded(generation.meta, self.url, "it was removed")
+            raise superseded(meta, self.url, "it was removed")
         return self._generation(*opened)
 
     # --- building -----------------------------------------------------------------------------------------------------
