@@ -22,7 +22,7 @@ URL_VARIABLE = "GASOLINE_POSTGRES_URL"
 _START_LIMIT_S = 60
 
 # Ends the server when it reads the end of its input: a test process that is killed leaves nothing behind.
-_KEEPER = '"$@" & server=$!; read _; kill -INT $server; wait $server'
+_KEEPER = 'folder=$1; shift; "$@" & server=$!; read _; kill -INT $server; wait $server; cd /; rm -rf "$folder"'
 _FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
 
 
@@ -66,7 +66,7 @@ def server(found: Path) -> Generator[str]:
         command = [f"{found}/postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", *_FAST]
         with open(f"{folder}/log", "wb") as log:
             process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", *command],
+                ["sh", "-c", _KEEPER, "sh", folder, *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
