@@ -6,6 +6,7 @@ import getpass
 import os
 import pwd
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ URL_VARIABLE = "GASOLINE_POSTGRES_URL"
 _START_LIMIT_S = 60
 
 # Ends the server when it reads the end of its input: a test process that is killed leaves nothing behind.
-_KEEPER = '"$@" & server=$!; read _; kill -INT $server; wait $server'
+_KEEPER = 'folder=$1; shift; "$@" & server=$!; read _; kill -INT $server; wait $server; cd /; rm -rf "$folder"'
 _FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
 
 
@@ -65,7 +66,7 @@ def server(found: Path) -> Generator[str]:
         command = [f"{found}/postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", *_FAST]
         with open(f"{folder}/log", "wb") as log:
             process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", *command],
+                ["sh", "-c", _KEEPER, "sh", folder, *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -92,6 +93,23 @@ def _run(command: list[str], account: dict[str, Any], tries: int = 1) -> None:
 
 
 @contextmanager
+def _database(url: str) -> Generator[str]:
+    """Make a database of one's own in a server that others use too; drop it at the end."""
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import make_conninfo
+
+    name = f"gasoline_test_{secrets.token_hex(8)}"
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+    try:
+        yield make_conninfo(url, dbname=name)
+    finally:
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
 def available() -> Generator[str]:
     """Yield the URL of a server: ``GASOLINE_POSTGRES_URL``, else one that is started. Skips the test where there is none.
 
@@ -99,7 +117,8 @@ def available() -> Generator[str]:
     """
     url = os.environ.get(URL_VARIABLE)
     if url:
-        yield url
+        with _database(url) as made:
+            yield made
         return
     found = programs()
     if found is None:

@@ -530,9 +530,14 @@ class InMemory:
         found = db.execute(f"SELECT cents FROM totals WHERE partition = {mark}", (partition,)).fetchone()  # noqa: S608
         self.durable = self.cents = 0 if found is None else int(found[0])
         self._partition = partition
+        self._prepared = 0
         self._log = log
 
+    def prepare(self, records: Sequence[Record]) -> None:
+        self._prepared = len(records)
+
     def apply(self, records: Sequence[Record], db: Any) -> None:
+        assert len(records) == self._prepared, "what is applied was prepared"
         for record in records:
             if record.value == b'"bad"':
                 raise RuntimeError("bad")
@@ -624,6 +629,8 @@ class Slow(Projection):
 
     def folding(self, partition: int, db: Any) -> Folding:
         return self
+
+    def prepare(self, records: Sequence[Record]) -> None: ...
 
     def apply(self, records: Sequence[Record], db: Any) -> None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         self.chunks.append(len(records))
