@@ -257,7 +257,7 @@ class PartitionViews:
     def _let_go(self, workflow_id: str) -> None:
         """Let a workflow leave memory that is over, and whose row is stored."""
         summary = self._current.get(workflow_id)
-        if summary is None or summary.completed_us is None or workflow_id in self._tags:
+        if summary is None or summary.completed_us is None or summary.waiting is not None or workflow_id in self._tags:
             return
         if self._wake.runs(workflow_id) or self._queues.queued(workflow_id):
             return  # as _may_go_on says of a row
@@ -353,4 +353,7 @@ class PartitionViews:
 
 def _may_go_on(row: WorkflowRow) -> bool:
     """Whether a workflow is to be in memory, as what it does next may concern it."""
-    return row.summary.completed_us is None or row.findable or row.running_since_us is not None or bool(row.queued)
+    summary = row.summary
+    if summary.completed_us is None or summary.waiting is not None:
+        return True
+    return row.findable or row.running_since_us is not None or bool(row.queued)

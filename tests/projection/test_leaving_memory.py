@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gasoline_es.core import events as ev
@@ -198,6 +198,7 @@ def test_views_answer_the_same_whatever_is_stored_when(script: list[Step]) -> No
 
 @settings(max_examples=400)
 @given(st.lists(steps, min_size=1, max_size=60))
+@example([("event", (0, 0)), ("event", (0, 14)), ("event", (0, 10)), ("stored", None), ("restart", None)])
 def test_a_process_that_reads_answers_the_same_whatever_another_stores(script: list[Step]) -> None:
     """The reader folds at its own pace: the store may be behind it or ahead of it."""
     recorded, everything, store = Recorded(), PartitionViews(), Store()
