@@ -19,7 +19,10 @@ from projections.workflow_rows import COLUMNS, WorkflowRow, row_of, summary_of, 
 PAGES: Final = (25, 100, 500)
 """So many workflows are read of those that match: first, then, and from then on. Many only want the first ones."""
 
-_GOING_ON: Final = "(completed_us IS NULL OR waiting IS NOT NULL OR findable = 1 OR queued IS NOT NULL OR running_since_us IS NOT NULL)"
+_GOING_ON: Final = (
+    "(completed_us IS NULL OR waiting IS NOT NULL OR findable = 1 OR queued IS NOT NULL"
+    " OR running_since_us IS NOT NULL)"
+)
 """What the views have in memory, see ``PartitionViews``: all that may still do something."""
 
 _TABLES: Final = f"""
