@@ -287,6 +287,8 @@ def _failed(summary: Summary) -> WorkflowFailed:
 
 
 def _moment_us(name: str, moment: datetime) -> int:
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name}={moment!r} is no time: write datetime(…, tzinfo=UTC)")
     if moment.tzinfo is None:
         raise ValueError(f"{name}={moment!r} has no time zone: write datetime(…, tzinfo=UTC)")
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

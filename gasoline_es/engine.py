@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,7 @@ from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import check_operator
 from gasoline_es.core.ports import ViewKeeper
 from gasoline_es.definitions import Workflow
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
@@ -26,6 +28,8 @@ from projections.definition import check_projection
 from projections.memory_keeper import MemoryKeeper
 from projections.reading import ProjectionView
 from projections.stores.opening import open_store
+
+_log = EngineLog(__name__)
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import TracerProvider, Tracing
@@ -193,14 +197,24 @@ def node_on(
     return Node(log, clock, keeper or MemoryKeeper(), entropy)
 
 
-def _keeper(log: Log) -> ViewKeeper[Any]:
-    """Return what keeps the views of a log: a store that lies with it, if it is one on disk."""
+async def _keeper(log: Log) -> ViewKeeper[Any]:
+    """Return what keeps the views of a log: a store that lies with it, if it is one on disk; else memory."""
     if not log.url.startswith("file:"):
         return MemoryKeeper()
     from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
 
     store = open_store(log)
-    return keep_in(store, log) if log.writable else read_from(store, log) or MemoryKeeper()
+    if not log.writable:
+        return read_from(store, log) or MemoryKeeper()
+    try:
+        return await asyncio.to_thread(keep_in, store, log)
+    except (GasolineError, OSError) as error:
+        _log.warning(
+            "the views cannot be stored: they are folded from the log's start, and stay in memory until this process ends (%s)",
+            error,
+            extra={"error": str(error)},
+        )
+        return MemoryKeeper()
 
 
 def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
@@ -265,7 +279,7 @@ class _Opening:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         try:
-            keeper = _keeper(log)
+            keeper = await _keeper(log)
         except BaseException:
             await log.close()
             raise

@@ -72,13 +72,13 @@ class ProjectingThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._keep_up())
-        except Exception as error:
-            _log.error("projections are not kept up any more: %s", error, exc_info=True)
+        except BaseException as error:  # an exit that a projection asks for is one of its thread, and nobody's
+            _log.error("projections are not kept up any more: %r", error, exc_info=True)
 
     async def _keep_up(self) -> None:
         shared, log = self._shared_log, None
         if shared.url.startswith("file:"):
-            log = await open_log(shared.url, namespace=shared.namespace, readonly=True)
+            log = await open_log(shared.url, namespace=shared.namespace, readonly=True, final=True)
         try:
             used = shared if log is None else log
             store = open_store(used, self._store_url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gasoline_es.core.events import EventData
 from gasoline_es.core.state import Status, Summary
@@ -38,6 +38,12 @@ class CurrentState:
             self.counts[key] = count
         else:
             del self.counts[key]
+
+    def recount(self, exact: Mapping[tuple[str, Status], int], held: Mapping[tuple[str, Status], int]) -> None:
+        """Count by what is exact of a moment at which these counts ``held``."""
+        keys = {*self.counts, *exact, *held}
+        now = {key: exact.get(key, 0) + self.counts.get(key, 0) - held.get(key, 0) for key in keys}
+        self.counts = {key: count for key, count in now.items() if count}
 
     def restore(self, summary: Summary) -> None:
         """Have a workflow again that had left memory. It was counted all along."""

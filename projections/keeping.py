@@ -1,74 +1,129 @@
 """Keeps the engine's views in a store: whoever starts begins where the store stands, and not with the log's first event.
 
 The store may lag behind, never lie: rows, counts and position change in one transaction, and whoever folds on from there comes
-to the same views. What cannot be stored stays in memory.
+to the same views. What cannot be stored stays in memory. Workflows leave memory once their rows are stored; so this process
+goes on reading a generation until another one has all that these views rely on, whatever became of it meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
+from weakref import WeakSet
 
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.state import Summary
+from gasoline_es.core.state import Status, Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, ProjectionError, Superseded
+from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
-from projections.known import unknown
-from projections.stores.port import START, AnyGeneration, AnyStore, Feed, Position, digest
+from projections.generation_fold import GenerationFold
+from projections.known import Undecided, unknown
+from projections.stores.port import START, AnyGeneration, AnyStore, Feed, Position, digest, is_damage
 from projections.views import Changes, PartitionViews
 from projections.workflow_rows import WorkflowRow
 from projections.workflow_table import WorkflowTable, make_tables
-from projections.workflows import NAME, VERSION
+from projections.workflows import NAME, VERSION, Workflows
 
 ROWS_AT_ONCE: Final = 100
 """So many rows are made before others have a turn."""
+BUILDER_WAIT_S: Final = 10.0
+"""Whoever opens a log waits so long for somebody who builds its views, then goes on without."""
+LOCK_WAIT_MS: Final = 5_000
+"""So long one who stores waits for another; then it is tried again."""
+RETRY_FIRST_S: Final = 1.0
+RETRY_MAX_S: Final = 60.0
+_FORMER_MAX: Final = 2
 
 _log = EngineLog(__name__)
+_T = TypeVar("_T")
+
+_keepers: WeakSet[StoreKeeper] = WeakSet()
+_inherited: list[str] = []
+"""The stores that a process had open which this one was forked from: SQLite must not be used for them then."""
+
+
+def _forked() -> None:
+    _inherited.extend(keeper.url for keeper in _keepers)
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
-    """Keep the views of a log's namespace in a store.
+    """Keep the views of a log's namespace in a store. May wait, so call it outside of an event loop.
 
     What is there is relied on if it is of this version of the rows, and if the log knows every position of it. Another
     version's stays current, for those who read it, until the new rows have caught up with it.
 
-    Raises: ProjectionError, LogError.
+    Raises: ProjectionError, LogError, OSError: it cannot be used by this process, or not now. Nothing was given up for that.
     """
+    _require_no_fork(store)
     generation = _current(store, log)
-    if generation is None:
-        with store.building(NAME):
-            generation = _current(store, log) or _build(store, log)
-    return StoreKeeper(log, store, generation, store.again(generation.meta))
+    until = time.monotonic() + BUILDER_WAIT_S
+    while generation is None:
+        with store.building(NAME, wait=False) as held:
+            if held:
+                generation = _current(store, log) or _build(store, log)
+        if generation is None:
+            if time.monotonic() > until:
+                raise ProjectionError(
+                    "somebody else builds the views, and takes long", projection=NAME, store=store.url
+                )
+            time.sleep(0.05)
+            generation = _current(store, log)
+    return StoreKeeper(log, store, generation, keeps=True)
 
 
 def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
     """Read the views that others keep of a log that is open for reading; None: there are none to rely on."""
-    with suppress(ProjectionError, LogError):  # a log that is damaged is read without
+    with suppress(ProjectionError, LogError, OSError):
+        _require_no_fork(store)
         generation = store.current(NAME, readonly=True)
         if generation is None:
             return None
         if generation.meta.version == VERSION and _unknown(log, generation) is None:
-            return StoreKeeper(log, store, generation, None)
+            return StoreKeeper(log, store, generation, keeps=False)
         generation.close()
     return None
 
 
+def _require_no_fork(store: AnyStore) -> None:
+    if store.url in _inherited:
+        raise ProjectionError(
+            "this process was forked from one that had a log open, and SQLite cannot be used in both",
+            projection=NAME,
+            store=store.url,
+        )
+
+
 def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
-    """Open what is current if it can be relied on. What cannot is given up, but for another version's."""
+    """Open what is current if it can be relied on. What nobody can rely on is given up.
+
+    Raises: ProjectionError: it cannot be opened by this process, or not now.
+    """
     generation: AnyGeneration | None = None
     try:
         generation = store.current(NAME)
-        why = None if generation is None else _unknown(log, generation)
+        if generation is None:
+            return None
+        why = _unknown(log, generation)
     except ProjectionError as error:
-        why = str(error)
-    if why is None and generation is not None and generation.meta.version == VERSION:
-        return generation
+        if generation is not None:
+            generation.close()
+        if not is_damage(error):
+            raise
+        generation, why = None, str(error)
     if generation is not None:
+        if why is None and generation.meta.version == VERSION:
+            return generation
         generation.close()
     if why is not None:
         _log.warning("the stored views are folded anew, from the log's start: %s", why, extra={"error": why})
@@ -78,8 +133,15 @@ def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
 
 def _unknown(log: Log, generation: AnyGeneration) -> str | None:
     """Return why what is stored is not of this log as it is now; None if it is, as far as can be known now."""
-    positions = {feed: at for feed, at in generation.positions().items() if not log.undecided(*feed)}
-    return unknown(log, generation.meta, positions)
+    if (why := unknown(log, generation.meta, {})) is not None:
+        return why
+    for feed, position in generation.positions().items():
+        with suppress(
+            Undecided
+        ):  # somebody takes that partition over: what counts there shows later, and does not last
+            if (why := unknown(log, generation.meta, {feed: position})) is not None:
+                return why
+    return None
 
 
 def _build(store: AnyStore, log: Log) -> AnyGeneration:
@@ -99,155 +161,199 @@ def _build(store: AnyStore, log: Log) -> AnyGeneration:
 
 
 class _Behind(Exception):
-    """Not everything is folded that was in the generation before."""
+    """A generation does not have all that is relied on."""
+
+
+class _Outdated(Exception):
+    """Another version of this program keeps its views there."""
 
 
 class StoreKeeper:
-    """Keeps the views of a namespace's partitions in a store. Made by :func:`keep_in`.
+    """Keeps the views of a namespace's partitions in a store. Made by :func:`keep_in` and :func:`read_from`.
 
-    The rows of what is over are read by whoever asks, on the thread of the event loop: one takes some microseconds.
+    The rows of what is over are read by whoever asks, on the thread of the event loop: one takes some microseconds. All that
+    may wait for a lock is done on a thread of its own, which alone has the connection that writes.
     """
 
-    def __init__(self, log: Log, store: AnyStore, reading: AnyGeneration, writing: AnyGeneration | None) -> None:
-        self.keeps = writing is not None
+    def __init__(self, log: Log, store: AnyStore, generation: AnyGeneration, *, keeps: bool) -> None:
+        self.keeps = keeps
+        self.url = store.url
         self._events = Topics(log.namespace).events
         self._log = log
         self._store = store
-        self._reading = reading
-        """For this thread."""
-        self._writing = writing
-        """For the one that stores."""
+        self._reading = generation
         self._former: list[AnyGeneration] = []
-        self._table = WorkflowTable(reading.db)
+        """What was read before: somebody may be reading page after page."""
+        self._table = WorkflowTable(generation.db)
+        self._writing: AnyGeneration | None = None
+        """The same generation, for the thread that stores."""
+        self._loaded: dict[int, PartitionViews] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-views")
         self._lock = asyncio.Lock()
         self._outdated = False
         """Whether a newer version of this program keeps its views in the store: then no more rows of this one go there."""
-        self._failing = False
-        self._catching_up = reading.meta.state == "building"
+        self._again = 0.0
+        self._wait_s = RETRY_FIRST_S
+        self._catching_up = generation.meta.state == "building"
+        _keepers.add(self)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
         views = PartitionViews(_KeptPartition(self, index), before)
-        # Rows and position of one moment: another process may store in between.
-        with self._reading.reading() as positions:
-            position = positions.get(Feed(self._events, index), START)
-            views.load(position.next_offset, self._table.counts(index), self._table.going_on(index))
+        try:
+            # Rows and position of one moment: another process may store in between.
+            with self._reading.reading() as positions:
+                position = positions.get(self._feed(index), START)
+                views.load(position.next_offset, self._table.counts(index), self._table.going_on(index))
+        except Exception as error:
+            raise self._unreadable(error) from error
+        self._loaded[index] = views
         return views
-
-    def get(self, workflow_id: str) -> WorkflowRow | None:
-        """Return a workflow's row as it is in the store now."""
-        return self._table.get(workflow_id)
-
-    def matching(self, index: int, wanted: Filters) -> Iterator[Summary]:
-        """Yield the workflows of a partition that match, as they are in the store now, in order of creation."""
-        return self._table.matching(index, wanted)
 
     def fresh(self) -> PartitionViews:
         """Return views with nothing folded, which are not kept."""
         return PartitionViews()
 
+    def get(self, workflow_id: str) -> WorkflowRow | None:
+        """Return a workflow's row as it is in the store now. Raises: ProjectionError."""
+        try:
+            return self._table.get(workflow_id)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def matching(self, index: int, wanted: Filters) -> Iterator[Summary]:
+        """Yield the workflows of a partition that match, as they are in the store now, in order of creation."""
+        try:
+            yield from self._table.matching(index, wanted)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ProjectionError:
+        """Return what is raised where rows cannot be read: what is over is not in memory, so this process cannot go on.
+
+        Damage is given up, so that whoever starts next folds the log anew.
+        """
+        if self.keeps and is_damage(error):
+            with suppress(Exception):
+                self._store.discard(NAME)
+        return ProjectionError(
+            f"the stored views of {self._log.url} cannot be read: {error}. Nothing of the log is lost: start the process again",
+            projection=NAME,
+            store=self._store.url,
+        )
+
     def stands(self, index: int) -> int:
-        """Return the offset up to which a partition's views are stored."""
+        """Return the offset up to which a partition's views are stored, as far as that is known."""
+        with suppress(Exception):
+            self._look_for_another()
+            return self._reading.positions().get(self._feed(index), START).next_offset
+        return 0
+
+    def _look_for_another(self) -> None:
+        """Go on with a newer generation, if somebody has built one that has all that is relied on."""
         current = self._store.current(NAME, readonly=not self.keeps)
-        if current is not None:
-            if current.meta.generation > self._reading.meta.generation and current.meta.version == VERSION:
-                self._go_on_with(current)  # somebody has built the views anew
-            else:
-                current.close()
-        return self._reading.positions().get(Feed(self._events, index), START).next_offset
+        if current is None:
+            return
+        newer = current.meta.generation > self._reading.meta.generation and current.meta.version == VERSION
+        if newer and not self._behind(current.positions()):
+            self._go_on_with(current)
+        else:
+            current.close()
+
+    def _behind(self, positions: Mapping[Feed, Position]) -> list[int]:
+        """Return the partitions of which workflows have left memory that are not stored at these positions."""
+        return [
+            index
+            for index, views in self._loaded.items()
+            if views.stored_to > positions.get(self._feed(index), START).next_offset
+        ]
+
+    def _go_on_with(self, generation: AnyGeneration) -> None:
+        self._former.append(self._reading)
+        while len(self._former) > _FORMER_MAX:
+            self._former.pop(0).close()
+        self._reading, self._table = generation, WorkflowTable(generation.db)
+
+    def _feed(self, index: int) -> Feed:
+        return Feed(self._events, index)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
     async def save(self, views: Mapping[int, PartitionViews]) -> None:
         """Store what the views of these partitions have folded since they were stored. Failures are logged: nothing is lost."""
         async with self._lock:
+            if not self.keeps or self._outdated or time.monotonic() < self._again:
+                return
             changes: dict[int, Changes] = {}
             try:
                 for index, one in views.items():
-                    if one.next_offset > one.stored_to and self.keeps and not self._outdated:
+                    if one.next_offset > one.stored_to:
                         changes[index] = one.changes()
                 if not changes:
                     return
-                stands = await self._store_all(changes)
+                saved = await self._store_all(changes)
             except Exception as error:  # of the database, too: whatever it is, nothing of the log is lost
                 for index in changes:
                     views[index].not_saved()
-                self._failed(error)
+                await self._failed(error)
             except BaseException:
                 for index in changes:
                     views[index].not_saved()
                 raise
             else:
-                self._failing = False
+                self._wait_s = RETRY_FIRST_S
                 for index in changes:
-                    views[index].saved(stands[index])
+                    views[index].saved(*saved[index])
 
-    def _failed(self, error: Exception) -> None:
-        if isinstance(error, Superseded):
-            self._reopen(error)
-        elif not self._failing:
-            _log.warning(
-                "the views could not be stored; trying again: %r", error, exc_info=error, extra={"error": str(error)}
-            )
-        self._failing = True
-
-    def _reopen(self, error: Superseded) -> None:
-        """Go on with the generation that took this one's place: it has all that this one had."""
-        current = self._store.current(NAME)
-        if current is not None and current.meta.version == VERSION:
-            self._go_on_with(current)
-            return
-        if current is not None:
-            current.close()
-        self._outdated = True
-        _log.warning(
-            "another version of this program keeps the stored views now: what ends from here on stays in this process's "
-            "memory until it ends (%s)",
-            error,
-            extra={"error": str(error)},
-        )
-
-    def _go_on_with(self, generation: AnyGeneration) -> None:
-        self._former.append(self._reading)  # somebody may be reading page after page
-        self._reading = generation
-        if self._writing is not None:
-            self._writing.close()
-            self._writing = self._store.again(generation.meta)
-        self._table = WorkflowTable(generation.db)
-
-    async def _store_all(self, changes: Mapping[int, Changes]) -> dict[int, int]:
+    async def _store_all(self, changes: Mapping[int, Changes]) -> dict[int, _Saved]:
         positions: dict[int, Position] = {}
         for index, one in changes.items():
             while one:
                 one.make(ROWS_AT_ONCE)
                 await asyncio.sleep(0)
             positions[index] = Position(one.next_offset - 1, one.last_place, digest(*one.last_record))
+        return await self._in_thread(lambda: self._write(changes, positions))
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
         try:
-            storing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, changes, positions)
+            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         except RuntimeError:
             # The interpreter is ending, and starts nothing in threads any more.
-            return self._write(changes, positions)
-        return await asyncio.shield(storing)
+            return work()
+        return await asyncio.shield(future)
 
-    def _write(self, changes: Mapping[int, Changes], positions: Mapping[int, Position]) -> dict[int, int]:
-        """Store it, and return up to where each partition is stored then."""
-        stands: dict[int, int] = {}
-        assert self._writing is not None
-        with self._writing.writing() as write:
+    def _write(self, changes: Mapping[int, Changes], positions: Mapping[int, Position]) -> dict[int, _Saved]:
+        """Store it, and return up to where each partition is stored then. Raises: _Behind: the rows would leave a gap."""
+        saved: dict[int, _Saved] = {}
+        generation = self._to_write()
+        with generation.writing() as write:
             table, stored = WorkflowTable(write.db), write.positions()
             for index, one in changes.items():
-                feed, after = Feed(self._events, index), positions[index]
+                feed, after = self._feed(index), positions[index]
                 before = stored.get(feed, START)
+                if one.stored_to > before.next_offset:
+                    raise _Behind
+                counts: Mapping[tuple[str, Status], int] | None = None
                 if after.offset > before.offset:  # else whoever else folds this partition was faster
-                    table.write(index, one.rows, one.counts)
+                    counts = table.write(index, one.rows, None if one.drifted else one.counts)
                     write.move(feed, before, after)
-                stands[index] = max(after, before).next_offset
+                saved[index] = max(after, before).next_offset, counts if one.drifted else None
         if self._catching_up:
-            self._catching_up = not self._take_place(self._writing)
-        return stands
+            self._catching_up = not self._take_place(generation)
+        return saved
+
+    def _to_write(self) -> AnyGeneration:
+        meta = self._reading.meta
+        if self._writing is None or self._writing.meta.generation != meta.generation:
+            if self._writing is not None:
+                self._writing.close()
+            self._writing = None
+            self._writing = self._store.again(meta)
+            if isinstance(self._writing.db, sqlite3.Connection):
+                self._writing.db.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}")
+        return self._writing
 
     def _take_place(self, generation: AnyGeneration) -> bool:
         """Make these rows the current ones, if they have caught up with those of another version."""
@@ -258,25 +364,100 @@ class StoreKeeper:
                 raise _Behind
 
         current = self._store.current(NAME)
+        stood: Mapping[Feed, Position] = {}
         if current is not None:
             stood = current.positions()
             current.close()
-            with suppress(_Behind):
-                catch_up(stood)  # before anybody has to wait for it
-                self._store.swap(generation, catch_up)
-                return True
-            return False
-        self._store.swap(generation, catch_up)
-        return True
+        with suppress(_Behind):
+            catch_up(stood)  # before anybody has to wait for it
+            self._store.swap(generation, catch_up)
+            return True
+        return False
+
+    # --- when it cannot be stored -------------------------------------------------------------------------------------
+
+    async def _failed(self, error: Exception) -> None:
+        if isinstance(error, Superseded | _Behind):
+            try:
+                generation = await self._in_thread(self._successor)
+            except _Outdated:
+                self._outdated = True
+                _log.warning(
+                    "another version of this program keeps the stored views now: what ends from here on stays in this "
+                    "process's memory until it ends (%s)",
+                    error,
+                    extra={"error": str(error)},
+                )
+                return
+            except Exception as another:
+                error = another
+            else:
+                self._go_on_with(generation)
+                return
+        if self._wait_s == RETRY_FIRST_S:
+            _log.warning(
+                "the views could not be stored; trying again: %r", error, exc_info=error, extra={"error": str(error)}
+            )
+        self._again = time.monotonic() + self._wait_s
+        self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
+
+    def _successor(self) -> AnyGeneration:
+        """Open what took this generation's place, once it has all that is relied on here; what it lacks is folded into it."""
+        generation = self._store.current(NAME)
+        if generation is not None and generation.meta.version != VERSION:
+            generation.close()
+            raise _Outdated
+        if generation is None:
+            with self._store.building(NAME, wait=False) as held:
+                if not held:
+                    raise ProjectionError("somebody else builds the views", projection=NAME, store=self._store.url)
+                generation = _current(self._store, self._log) or _build(self._store, self._log)
+        try:
+            if behind := self._behind(generation.positions()):
+                asyncio.run(self._fold_into(generation, behind))
+                if self._behind(generation.positions()):
+                    raise _Behind
+        except BaseException:
+            generation.close()
+            raise
+        return generation
+
+    async def _fold_into(self, generation: AnyGeneration, partitions: list[int]) -> None:
+        """Fold partitions from where a generation stands to the log's end, by a reader of their own."""
+        log = await open_log(self._log.url, namespace=self._log.namespace, readonly=True, final=True)
+        fold = GenerationFold(
+            Workflows(),
+            self._store.again(generation.meta),
+            log,
+            clock=time.monotonic,
+            now_us=lambda: time.time_ns() // 1_000,
+            stopped=lambda _: None,
+        )
+        try:
+            while fold.step(partitions):
+                pass
+        finally:
+            fold.close()
+            await log.close()
 
     async def close(self) -> None:
         """Let go of the store."""
         async with self._lock:
+            await self._in_thread(self._close_writing)
             self._thread.shutdown()
-            for generation in (*self._former, self._reading, self._writing):
-                if generation is not None:
-                    generation.close()
+            for generation in (*self._former, self._reading):
+                generation.close()
             self._store.close()
+            _keepers.discard(self)
+
+    def _close_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
+
+
+_Saved = tuple[int, Mapping[tuple[str, Status], int] | None]
+"""Up to where a partition is stored, and how many workflows stand where if that was counted anew."""
 
 
 class _KeptPartition:

@@ -78,7 +78,7 @@ def fold_share(share: Share) -> None:
 
 
 async def _fold_share(share: Share) -> None:
-    log = await open_log(share.log, namespace=share.namespace, readonly=True)
+    log = await open_log(share.log, namespace=share.namespace, readonly=True, final=True)
     told: list[ProjectionStopped] = []
     generation = open_store(log, share.store).again(share.meta)
     fold = GenerationFold(

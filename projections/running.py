@@ -15,7 +15,7 @@ from projections.building import Build, Progress, begin, wall_us
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
 from projections.known import Undecided, unknown
-from projections.stores.port import AnyGeneration, AnyStore, Feed
+from projections.stores.port import AnyGeneration, AnyStore, Feed, is_damage
 
 LOOK_AGAIN_S: Final = 0.5
 """How soon it is looked again where somebody else builds, or a partition is being taken over."""
@@ -165,6 +165,8 @@ class KeptUp:
             current = self._store.current(name)
             why = None
         except ProjectionError as error:
+            if not is_damage(error):
+                raise  # it concerns this process, or this moment
             current, why = None, error.message
         if current is not None:
             try:

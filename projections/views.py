@@ -61,6 +61,8 @@ class Changes:
         self.last_place, self.last_record = views.last_place, views.last_record
         """Of the last event that was folded: where it lies, its key and its value."""
         self.counts = counts
+        self.drifted, self.stored_to = views.drifted, views.stored_to
+        """Whether the counts do not hold, and from where on the rows are all there are."""
         self.rows: list[WorkflowRow] = []
         self._views = views
         self._left = dict.fromkeys(changed)
@@ -228,10 +230,16 @@ class PartitionViews:
         self._changed = {}
         return self._saving
 
-    def saved(self, stored_to: int) -> None:
-        """The rows are in the store, which stands at ``stored_to``, by this process or by another one that is ahead."""
+    def saved(self, stored_to: int, counts: Counts | None = None) -> None:
+        """The rows are in the store, which stands at ``stored_to``, by this process or by another one that is ahead.
+
+        ``counts``: how many workflows stand where, of the moment of the rows, if they were counted anew.
+        """
         saving, self._saving = self._saving, None
         assert saving is not None
+        if counts is not None:
+            self._current.recount(counts, saving.counts)
+            self.drifted = False
         for row in saving.rows:
             if row.summary.id not in self._changed:
                 self._let_go(row.summary.id)

@@ -119,8 +119,11 @@ class WorkflowTable:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, partition: int, rows: Sequence[WorkflowRow], counts: Counts) -> None:
-        """Put these rows in the place of those that are there, and these counts in that of the partition's."""
+    def write(self, partition: int, rows: Sequence[WorkflowRow], counts: Counts | None) -> Counts:
+        """Put these rows in the place of those that are there, and these counts in that of the partition's.
+
+        ``counts`` None: they are counted, which goes through the partition. They are returned.
+        """
         mark, cursor = self._mark, self._db.cursor()
         if rows:
             cursor.executemany(self._upsert, self._held([values_of(row, partition) for row in rows]))
@@ -129,12 +132,20 @@ class WorkflowTable:
             cursor.executemany(f"DELETE FROM tag_rows WHERE workflow_id = {mark}", [(row.summary.id,) for row in rows])
             if tagged:
                 cursor.executemany(f"INSERT INTO tag_rows VALUES ({mark}, {mark}, {mark})", self._held(tagged))
+        if counts is None:
+            counts = self._counted(partition)
         cursor.execute(f"DELETE FROM count_rows WHERE partition = {mark}", (partition,))
         if counts:
             cursor.executemany(
                 f"INSERT INTO count_rows VALUES ({mark}, {mark}, {mark}, {mark})",
                 [(partition, name, status, count) for (name, status), count in counts.items()],
             )
+        return counts
+
+    def _counted(self, partition: int) -> Counts:
+        query = f"SELECT name, status, count(*) FROM workflow_rows WHERE partition = {self._mark} GROUP BY name, status"
+        found: Iterable[tuple[str, str, int]] = self._db.execute(query, (partition,)).fetchall()
+        return {(name, cast(Status, status)): count for name, status, count in found}
 
     def _held(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Return rows as the database can hold them: PostgreSQL's texts have no NUL, as plain text or in JSON."""

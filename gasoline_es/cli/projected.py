@@ -75,7 +75,7 @@ def _is_one(value: object, module: str) -> bool:
 @contextmanager
 def _opened(settings: Settings, url: str | None) -> Generator[tuple[Log, AnyStore]]:
     """Open the log to read it, and the store of its projections. Raises: Misuse: the URL is of no store."""
-    with reading(settings) as opened:
+    with reading(settings, final=True) as opened:
         try:
             store = open_store(opened.log, url)
         except ExtraMissing:

@@ -84,8 +84,10 @@ class Reading:
 
 
 @contextmanager
-def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Reading]:
+def reading(settings: Settings, *, namespace: str | None = None, final: bool = False) -> Generator[Reading]:
     """Open a namespace of the log, ``settings``' own unless given; at the end, fail if damage was met.
+
+    ``final``: what is read counts for ever, also where somebody takes a partition over just then.
 
     Raises: Failure: there is no such log or namespace, or it is damaged. Misuse: no log, or what cannot be one.
     """
@@ -94,7 +96,7 @@ def reading(settings: Settings, *, namespace: str | None = None) -> Generator[Re
     damages: list[str] = []
     # One event loop for all of it; between the two coroutines everything is plain blocking calls, which Ctrl-C ends.
     with asyncio.Runner() as runner:
-        log = runner.run(open_log(settings.url, namespace=wanted, readonly=True))
+        log = runner.run(open_log(settings.url, namespace=wanted, readonly=True, final=final))
         opened = Reading(log, damages)
         try:
             yield opened

@@ -188,7 +188,11 @@ class Node:
     async def _take_over(self, ownership: Ownership) -> Partition:
         index = ownership.partition
         views = self._newest_views(index)
-        await self._fold(index, ownership.ends.get(self.topics.events, 0))
+        end = ownership.ends.get(self.topics.events, 0)
+        await self._fold(index, end)
+        if views.drifted:  # the former owner has stored what was only folded now
+            views = self._load(index, views)
+            await self._fold(index, end)
         for view, topic in self._beside(index):
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
@@ -422,8 +426,13 @@ class Node:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         views = self._view(index)
         while await self._fold_some(views, self.topics.events, index, stop):
-            if views.unsaved >= UNSAVED_MAX and self._keeper.keeps:
+            if views.unsaved >= UNSAVED_MAX and self._keeper.keeps and not self._owned_elsewhere(index):
                 await self._keeper.save({index: views})  # else a long log would not fit into memory
+
+    def _owned_elsewhere(self, index: int) -> bool:
+        """Whether another process owns a partition: then that one stores its views."""
+        owner = self.log.owner(index)
+        return owner is not None and owner.alive and not owner.mine
 
     async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
         """Let a view fold what it has not seen of a topic."""
@@ -682,8 +691,7 @@ class Node:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._save()  # the next start has nothing to fold
-        await self._keeper.close()
+        owned = {index: self._views[index] for index in self.partitions}
         for partition in list(self.partitions.values()):
             self._forget(partition, closed)
         await self._appender.close()
@@ -696,6 +704,9 @@ class Node:
         if self._leaving is not None:
             await self._leaving
         await self.log.close()
+        # Only then: it may wait for others who store, and nobody is to wait for a partition because of that.
+        await self._keeper.save(owned)  # the next start has nothing to fold
+        await self._keeper.close()
 
     def spawn(self, coroutine: Coroutine[None, None, _T], name: str) -> asyncio.Task[_T]:
         """Start a task of the engine: it ends with the node, and an error in it is never lost."""

@@ -35,7 +35,9 @@ Threads: a generation is used by one thread at a time. A store may be used by se
 
 from __future__ import annotations
 
+import errno
 import re
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -346,6 +348,20 @@ class Store(ABC, Generic[Db]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that what is stored can be relied on by nobody.
+
+    Others concern this process, or this moment: a file of another user, a full disk, a lock, a partition being taken over.
+    """
+    if isinstance(error, sqlite3.Error):  # one that SQLite did not make has no name
+        return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    if isinstance(error, OSError):
+        return error.errno == errno.EINVAL  # readlink(2) of what is no symlink
+    if not isinstance(error, ProjectionError) or error.retryable:
+        return False
+    return True if error.__cause__ is None else is_damage(error.__cause__)
 
 
 def superseded(meta: Meta, store: str, why: str) -> Superseded:
