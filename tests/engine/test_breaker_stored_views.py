@@ -37,6 +37,7 @@ from tests.engine.programs import ten_steps
 from tests.engine.test_stored_views import EVENTS, run_some, stored
 from tests.engine.workflows import Note
 
+
 class _Code:
     """What the code of today does."""
 
@@ -193,10 +194,7 @@ async def test_counts_hold_after_a_take_over_of_what_had_started_over(world: Wor
         await first.status(handle.id, "dead")
         await first.settle()
     finally:
-        class _Code:
-    """What the code of today does."""
-
-    failing = False
+        _Code.failing = False
     await when(lambda: stored(first))
     await first.kill()
     await second.work(one_step)
