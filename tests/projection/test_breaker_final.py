@@ -47,7 +47,7 @@ class _Folding:
 
 @pytest.mark.xfail(
     strict=True,
-    reason="projections read a log that was opened for reading without `final`: what a frozen owner published once more is folded",
+    reason="projections read a log without `final`: what a frozen owner published once more, and never counts, is folded",
 )
 async def test_a_projection_folds_nothing_that_turns_out_not_to_count(tmp_path: Path) -> None:
     """0033: "Each event counts once"; 0034: the same danger, averted for histories."""
