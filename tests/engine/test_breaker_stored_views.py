@@ -493,9 +493,12 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
             locked.set()
             go_on.wait(20)
 
+    def not_yet(generation: object) -> bool:
+        return False  # another old worker is ahead, in partitions of its own
+
     keeper = new.node._keeper
     assert isinstance(keeper, StoreKeeper)
-    monkeypatch.setattr(keeper, "_take_place", lambda _: False)  # another old worker is ahead, in partitions of its own
+    monkeypatch.setattr(keeper, "_take_place", not_yet)
     rebuilding = asyncio.create_task(asyncio.to_thread(rebuild, log, open_store(log, reach=reach), Workflows()))
     await asyncio.to_thread(locked.wait)
     ids = await run_some(new, 40)
