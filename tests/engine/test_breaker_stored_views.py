@@ -27,7 +27,7 @@ from gasoline_es.log.port import Log
 from projections.building import rebuild
 from projections.comparing import verify
 from projections.keeping import StoreKeeper, keep_in
-from projections.stores import sqlite
+from projections.stores import sqlite, sqlite_connection
 from projections.stores.opening import open_store
 from projections.stores.sqlite_connection import StoreConnection
 from projections.workflow_table import WorkflowTable
@@ -162,7 +162,7 @@ async def test_a_process_that_cannot_open_the_views_leaves_them_to_others(
     worker = await world.worker(ten_steps)
     await run_some(worker, 20)
     await when(lambda: stored(worker))
-    connect = sqlite.connect
+    connect = sqlite_connection.connect
     failed: list[str] = []
 
     def failing(path: str, *, mode: str) -> StoreConnection:
@@ -262,7 +262,9 @@ async def test_a_log_opens_although_its_projections_cannot_be_kept(tmp_path: Pat
 
 
 @pytest.mark.xfail(strict=True, reason="Node.close stores the views before it releases what it owns, up to two minutes")
-async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_store(world: World) -> None:
+async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_store(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process that is frozen with the store's lock, or an operator's long transaction."""
     first = await world.worker(ten_steps)
     await run_some(first, 40)
@@ -278,7 +280,7 @@ async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_sto
         assert go_on.wait(20)
         return write(*given)
 
-    keeper._write = locked  # type: ignore[method-assign]
+    monkeypatch.setattr(keeper, "_write", locked)
     owned = list(first.node.partitions)
     await first.gasoline.dispatch(ten_steps, 1)
     first.node._save_soon()
