@@ -40,7 +40,6 @@ LOCK_WAIT_MS: Final = 5_000
 """So long one who stores waits for another; then it is tried again."""
 RETRY_FIRST_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
-_FORMER_MAX: Final = 2
 
 _log = EngineLog(__name__)
 _T = TypeVar("_T")
@@ -183,7 +182,9 @@ class StoreKeeper:
         self._store = store
         self._reading = generation
         self._former: list[AnyGeneration] = []
-        """What was read before: somebody may be reading page after page."""
+        """What was read before, while somebody reads page after page."""
+        self._reads: list[AnyGeneration] = []
+        """One for each of those."""
         self._table = WorkflowTable(generation.db)
         self._writing: AnyGeneration | None = None
         """The same generation, for the thread that stores."""
@@ -225,10 +226,15 @@ class StoreKeeper:
 
     def matching(self, index: int, wanted: Filters) -> Iterator[Summary]:
         """Yield the workflows of a partition that match, as they are in the store now, in order of creation."""
+        generation = self._reading
+        self._reads.append(generation)
         try:
             yield from self._table.matching(index, wanted)
         except Exception as error:
             raise self._unreadable(error) from error
+        finally:
+            self._reads.remove(generation)
+            self._let_go_of_former()
 
     def _unreadable(self, error: Exception) -> ProjectionError:
         """Return what is raised where rows cannot be read: what is over is not in memory, so this process cannot go on.
@@ -272,9 +278,13 @@ class StoreKeeper:
 
     def _go_on_with(self, generation: AnyGeneration) -> None:
         self._former.append(self._reading)
-        while len(self._former) > _FORMER_MAX:
-            self._former.pop(0).close()
         self._reading, self._table = generation, WorkflowTable(generation.db)
+        self._let_go_of_former()
+
+    def _let_go_of_former(self) -> None:
+        for former in [one for one in self._former if one not in self._reads]:
+            self._former.remove(former)
+            former.close()
 
     def _feed(self, index: int) -> Feed:
         return Feed(self._events, index)

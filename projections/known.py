@@ -27,13 +27,17 @@ def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | N
     for feed, position in positions.items():
         if not 0 <= feed.partition < log.partition_count:
             return f"it has folded partition {feed.partition}, and there are {log.partition_count}"
-        end = log.end(feed.topic, feed.partition)
-        if position.offset >= end:
+        end = 0
+        for _ in range(2):  # whoever takes it over may have begun between the two looks: then it ends elsewhere
+            end = log.end(feed.topic, feed.partition)
+            if position.offset < end:
+                break
             if log.undecided(feed.topic, feed.partition):
                 raise Undecided(
                     f"partition {feed.partition} of {feed.topic!r} is being taken over: it is not known yet what counts there",
                     projection=meta.projection,
                 )
+        else:
             return (
                 f"it is at offset {position.offset} of {feed.topic!r}, partition {feed.partition}, which ends at {end}"
             )

@@ -59,6 +59,7 @@ FOLD_CHUNKS = 20
 
 SAVE_AFTER_S = 1.0
 """So long after an event became durable its workflow is stored as it stands then: a start folds what came since."""
+SAVE_AGAIN_S = 1.0
 UNSAVED_MAX = 5_000
 """So many workflows are in memory at most because they are not stored, while views are folded."""
 LOAD_RATHER_THAN_FOLD = 10_000
@@ -568,7 +569,11 @@ class Node:
         _ = self.spawn(self._save(), "gasoline-save-views")
 
     async def _save(self) -> None:
-        await self._keeper.save({index: self._views[index] for index in self.partitions})
+        owned = {index: self._views[index] for index in self.partitions}
+        await self._keeper.save(owned)
+        if self._saving is None and self.failure is None and any(views.unsaved for views in owned.values()):
+            # Something came since; or it could not be stored, and the keeper says when it tries again.
+            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S), self._save_soon)
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:

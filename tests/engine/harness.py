@@ -21,7 +21,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.events import Event
 from gasoline_es.core.folding import superseded_in
 from gasoline_es.core.location import Location
-from gasoline_es.errors import LogCorrupt, LogError, LogFailed, ProjectionNotBuilt
+from gasoline_es.errors import GasolineError, LogCorrupt, LogError, LogFailed, ProjectionNotBuilt
 from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
@@ -379,9 +379,12 @@ async def kills(
         await world.end()
 
 
-def kept_views(log: ScriptedLog) -> StoreKeeper:
+def kept_views(log: ScriptedLog) -> StoreKeeper | MemoryKeeper:
     """Keep the views where the engine does."""
-    return keep_in(open_store(log.inner), log)
+    try:
+        return keep_in(open_store(log.inner), log)
+    except (GasolineError, OSError):
+        return MemoryKeeper()
 
 
 def _nobody_listens(attempt: object) -> None:

@@ -111,8 +111,6 @@ async def test_a_process_that_dies_while_it_stores_leaves_views_that_are_behind_
 ) -> None:
     """Between reading and storing: the next start folds on from where the store stands, and counts nothing twice."""
     process = await file_world.process()
-    keeper = process.node._keeper
-    assert isinstance(keeper, StoreKeeper)
     reached: list[str] = []
 
     class Died(BaseException):
@@ -123,12 +121,20 @@ async def test_a_process_that_dies_while_it_stores_leaves_views_that_are_behind_
         if at == point and len(reached) > 3:
             raise Died
 
-    monkeypatch.setattr(keeper._writing, "_reach", reach)
-    await process.work(ten_steps)
-    with suppress(LogFailed):
-        for number in range(100):
-            await process.gasoline.dispatch(ten_steps, number)
-    await process.kill()
+    to_write = StoreKeeper._to_write
+
+    def watched(keeper: StoreKeeper) -> Any:
+        generation = to_write(keeper)
+        generation._reach = reach  # type: ignore[attr-defined]
+        return generation
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreKeeper, "_to_write", watched)
+        await process.work(ten_steps)
+        with suppress(LogFailed):
+            for number in range(100):
+                await process.gasoline.dispatch(ten_steps, number)
+        await process.kill()
     assert len(reached) > 3
     again = await file_world.worker(ten_steps)
     outputs = [await soon(again.gasoline.handle(one.id, ten_steps).output()) async for one in again.gasoline.list()]

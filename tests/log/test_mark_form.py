@@ -28,7 +28,7 @@ LOG = "0123456789abcdef" * 2
 
 def marked(number: int, **values: Any) -> MarkedSegment:
     segment = MarkedSegment(
-        number, 7_000 + number, 10**18, 900, 200, "ab" * 32, 500, 800, 900, 4, 4, 9, "cd" * 32, 5, {}
+        number, 7_000 + number, 10**18, 10**18, 900, 200, "ab" * 32, 500, 800, 900, 4, 4, 9, "cd" * 32, 5, {}
     )
     return segment._replace(topics={EVENTS: 5, INBOX: 1 << 4095}, **values)
 

@@ -19,7 +19,9 @@ class Status(NamedTuple):
     inode: int
     size: int
     changed_ns: int
-    """When its bytes were last written to."""
+    """When its bytes were last written to, or so somebody has said since."""
+    kept_ns: int = 0
+    """When anything of the file was last changed, by the kernel's own clock, which nobody sets; 0: not asked for."""
 
 
 class Disk:
@@ -63,7 +65,7 @@ class Disk:
     def status(self, fd: int) -> Status:
         """Return which file it is, its length, and when it was last written to."""
         found = os.fstat(fd)
-        return Status(found.st_ino, found.st_size, found.st_mtime_ns)
+        return Status(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def stamp(self, fd: int) -> None:
         """Set the time of a file's last change to now, to the nanosecond, without a change.
@@ -74,7 +76,7 @@ class Disk:
         os.utime(fd, ns=(now_ns, now_ns))
 
     def status_of(self, path: str) -> Status:
-        """Return the same of a path."""
+        """Return the same of a path, of which others may make links: so without ``kept_ns``."""
         found = os.stat(path)
         return Status(found.st_ino, found.st_size, found.st_mtime_ns)
 

@@ -10,9 +10,10 @@ One JSON line::
 
     {"format":1,"log":"<log id>","segments":[S,…],"topics":[{"shop.events":"ffff"},…],"epochs":[E,…],"head":"H"}
 
-    S   [number, inode, changed_ns, bytes, header bytes, header digest, last, body, position, batch, batches, records, digest,
-         newest, topics]
-        `inode`, `changed_ns`, `bytes`: the file, when it was written to last, how long it is. `last`, `body`: the first byte
+    S   [number, inode, changed_ns, kept_ns, bytes, header bytes, header digest, last, body, position, batch, batches,
+         records, digest, newest, topics]
+        `inode`, `changed_ns`, `kept_ns`, `bytes`: the file, when it was written to last (mtime, which a backup that is put
+        back may set) and changed at all (ctime, which it cannot), how long it is. `last`, `body`: the first byte
         of the last batch's header, and the byte after it. `digest`: of that header. `topics`: an index into the list of
         that name, which has the partitions of each topic as a number in base 16. `newest`: the time of the last record; 0:
         there is none.
@@ -47,6 +48,7 @@ class MarkedSegment(NamedTuple):
     number: int
     inode: int
     changed_ns: int
+    kept_ns: int
     bytes: int
     header_bytes: int
     header_digest: str

@@ -94,7 +94,7 @@ class Marks:
         except OSError:
             return None
         try:
-            if self._disk.status(fd) != (marked.inode, marked.bytes, marked.changed_ns):
+            if self._disk.status(fd) != (marked.inode, marked.bytes, marked.changed_ns, marked.kept_ns):
                 return None
             line = self._disk.read(fd, marked.header_bytes, 0)
             if marked.batches:
@@ -132,6 +132,7 @@ class Marks:
             number=segment.number,
             inode=status.inode,
             changed_ns=status.changed_ns,
+            kept_ns=status.kept_ns,
             bytes=status.size,
             header_bytes=segment.header.bytes,
             header_digest=segment.header.digest,
