@@ -135,6 +135,9 @@ def run(
         raise Misuse(
             f"--metrics-host {metrics_host!r} says where metrics are served, and nothing serves any: give --metrics-port"
         )
+    source = context.get_parameter_source("store")  # the variable may be there for other commands
+    if store is not None and projections is None and source is not None and source.name == "COMMANDLINE":
+        raise Misuse(f"--store {store!r} says where tables of projections are, and there are none: give --projections")
     try:
         workflows = Code.parse(module).load()
     except CodeRefused as refused:

@@ -54,6 +54,8 @@ class Command:
     def also(self, hostile: str | None, ordinary: Mapping[str, str]) -> list[str]:
         """Return the options that it cannot do without, although none of them is required by itself."""
         match self.words:
+            case ("projections", "run"):
+                return ["--once"]
             case ("signal", "send"):
                 return (
                     [f"--workflow={ordinary['workflow']}"]

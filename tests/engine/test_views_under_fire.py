@@ -1,4 +1,4 @@
-"""What the stored views hold whatever becomes of their store, and of whoever else has it open (design §7, decisions 0031, 0032)."""
+"""What the stored views hold whatever becomes of their store, and of whoever else has it open (design §7, 0031, 0032)."""
 
 from __future__ import annotations
 
