@@ -222,8 +222,8 @@ def keep_up(
     settings: Settings, projections: Sequence[Projection], url: str | None, output: Output, *, once: bool
 ) -> bool:
     """Keep projections up until a signal, or ``once``; return whether all is folded that there was."""
-    log_to_stderr()
     with _opened(settings, url) as (log, store):
+        log_to_stderr()  # only now: what is refused before is said in one line
         runner = Runner(log, store, projections, tell=tell)
         with _stopped_by_signals(runner), progress("building") as advance:
 
