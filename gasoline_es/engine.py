@@ -201,13 +201,16 @@ async def _keeper(log: Log) -> ViewKeeper[Any]:
     """Return what keeps the views of a log: a store that lies with it, if it is one on disk; else memory."""
     if not log.url.startswith("file:"):
         return MemoryKeeper()
-    from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
+    from projections.keeping import Forked, keep_in, read_from  # SQLite is loaded where there is something to keep
 
     store = open_store(log)
     if not log.writable:
         return read_from(store, log) or MemoryKeeper()
     try:
         return await asyncio.to_thread(keep_in, store, log)
+    except Forked:
+        _log.info("the views stay in this process's memory: it was forked from one that had the log open")
+        return MemoryKeeper()
     except (GasolineError, OSError) as error:
         _log.warning(
             "the views cannot be stored: they are folded from the log's start, and stay in memory until this process ends (%s)",

@@ -73,7 +73,7 @@ class ProjectingThread:
         try:
             asyncio.run(self._keep_up())
         except BaseException as error:  # an exit that a projection asks for is one of its thread, and nobody's
-            _log.error("projections are not kept up any more: %r", error, exc_info=True)
+            _log.error("projections are not kept up any more: %r", error, exc_info=True, extra={"error": repr(error)})
 
     async def _keep_up(self) -> None:
         shared, log = self._shared_log, None

@@ -56,6 +56,10 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class Forked(ProjectionError):
+    """This process was forked from one that has the store open."""
+
+
 def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
     """Keep the views of a log's namespace in a store. May wait, so call it outside of an event loop.
 
@@ -96,7 +100,7 @@ def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
 
 def _require_no_fork(store: AnyStore) -> None:
     if store.url in _inherited:
-        raise ProjectionError(
+        raise Forked(
             "this process was forked from one that had a log open, and SQLite cannot be used in both",
             projection=NAME,
             store=store.url,

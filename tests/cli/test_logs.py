@@ -129,6 +129,7 @@ def test_one_flipped_bit_is_named_by_every_command_and_nothing_before_it_is_lost
     data[position] ^= 1
     segment.write_bytes(data)
     (segment.parent / "0000000001.index").unlink(missing_ok=True)
+    shutil.rmtree(broken.directory / "projections")  # else little of the log is read to list what there is
     before = contents(broken.directory)
 
     done = invoke("--log", broken.url, "log", "verify")

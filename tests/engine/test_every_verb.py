@@ -14,6 +14,7 @@ import pytest
 from gasoline_es import Gasoline, Message, OperationContext, SignalTo, SyncGasoline, WorkflowHandle, operation
 from gasoline_es.errors import GasolineError, InvalidTags, WorkflowNotFound
 from gasoline_es.sync import SyncWorkflowHandle
+from projections import Workflows
 from tests.engine.test_hostile_names import HOSTILE, data, only_a_log
 from tests.engine.workflows import Note, echo, notes
 
@@ -55,6 +56,7 @@ def ordinary(name: str) -> Any:
         "name": "nightly",
         "to": UNKNOWN,
         "signal_id": "line 1",
+        "projection": Workflows,
     }
     return given[name]
 

@@ -435,7 +435,7 @@ async def test_a_child_of_a_process_with_an_open_log_keeps_out_of_the_store(tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr[-500:]
-    assert "this process was forked from one that had a log open" in done.stderr
+    assert done.stderr == ""
     async with Gasoline.open(url) as gasoline:
         assert len([one async for one in gasoline.list()]) == 2
 
