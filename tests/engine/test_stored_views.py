@@ -277,6 +277,7 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     monkeypatch.setattr("projections.keeping.VERSION", 2)
     log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
     keeper = kept_views(log)
+    assert isinstance(keeper, StoreKeeper)
     assert keeper._reading.meta.version == 2
     with open_store(log.inner).snapshot(NAME) as snapshot:
         assert snapshot.meta.version == 1, "until the new rows have caught up"

@@ -255,7 +255,7 @@ async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_sto
     go_on, waits = threading.Event(), threading.Event()
     write = keeper._write
 
-    def locked(*given: Any) -> dict[int, int]:
+    def locked(*given: Any) -> Any:
         waits.set()
         assert go_on.wait(20)
         return write(*given)

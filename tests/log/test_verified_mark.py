@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gasoline_es.errors import LogCorrupt
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.lines import with_head
 from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.port import Appended, Position, Problem, Tail
@@ -365,7 +365,11 @@ READS: dict[str, Read] = {
 def silent_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that changes bytes by itself tells nobody. Who does it in a test changes the kernel's own time of the file."""
     status = Disk.status
-    monkeypatch.setattr(Disk, "status", lambda disk, fd: status(disk, fd)._replace(kept_ns=0))
+
+    def without(disk: Disk, fd: int) -> Status:
+        return status(disk, fd)._replace(kept_ns=0)
+
+    monkeypatch.setattr(Disk, "status", without)
 
 
 @pytest.mark.usefixtures("silent_disk")
