@@ -6,8 +6,9 @@ next to nothing, ``from gasoline_es import activity`` what pydantic costs, and o
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gasoline_es.lazy import lazily
 
 if TYPE_CHECKING:
     from gasoline_es.activity_context import ActivityContext
@@ -138,14 +139,4 @@ _MODULES = {
 """Where each public name lives; a test holds it equal to ``__all__`` and to the imports above."""
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value  # found directly from now on
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(globals(), _MODULES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,11 +35,6 @@ class Built:
 
 
 OnProgress = Callable[[Progress], None]
-
-
-def wall_us() -> int:
-    """Return the time of day in microseconds UTC."""
-    return time.time_ns() // 1_000
 
 
 class Build:
@@ -101,7 +95,7 @@ def rebuild(
     told: list[ProjectionStopped] = []
     with store.building(projection.name):
         generation = store.create(projection.name, projection.version, projection.setup)
-        fold = GenerationFold(projection, generation, log, clock=time.monotonic, now_us=wall_us, stopped=told.append)
+        fold = GenerationFold(projection, generation, log, told.append)
         try:
             build = Build(log, store, fold)
             if build.progress.total >= RECORDS_WORTH_IT:

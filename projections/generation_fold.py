@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,11 @@ from projections.stores.port import START, AnyGeneration, Feed, Position, Stop
 RETRY_FIRST_S: Final = 5.0
 RETRY_MAX_S: Final = 300.0
 _ERROR_CHARACTERS_MAX: Final = 4_000
+
+
+def wall_us() -> int:
+    """Return the time of day in microseconds UTC."""
+    return time.time_ns() // 1_000
 
 
 @dataclass(slots=True)
@@ -34,10 +40,10 @@ class GenerationFold:
         projection: Projection,
         generation: AnyGeneration,
         log: Log,
-        *,
-        clock: Callable[[], float],
-        now_us: Callable[[], int],
         stopped: Callable[[ProjectionStopped], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now_us: Callable[[], int] = wall_us,
     ) -> None:
         self.projection: Final = projection
         self.generation: Final = generation

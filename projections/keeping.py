@@ -22,15 +22,23 @@ from gasoline_es.core.state import Status, Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, ProjectionError, Superseded
-from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
-from projections.generation_fold import GenerationFold
-from projections.known import Undecided, unknown
-from projections.stores.port import START, AnyGeneration, AnyStore, Feed, Position, digest, is_damage
+from projections.known import open_current, unknown_so_far
+from projections.parallel import Share, fold_share
+from projections.stores.port import (
+    START,
+    AnyGeneration,
+    AnyStore,
+    Feed,
+    Position,
+    digest,
+    is_damage,
+    still_behind,
+)
 from projections.views import Changes, PartitionViews
 from projections.workflow_rows import WorkflowRow
 from projections.workflow_table import WorkflowTable, make_tables
-from projections.workflows import NAME, VERSION, Workflows
+from projections.workflows import NAME, VERSION, KeptPartition, Workflows
 
 ROWS_AT_ONCE: Final = 100
 """So many rows are made before others have a turn."""
@@ -92,7 +100,7 @@ def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
         generation = store.current(NAME, readonly=True)
         if generation is None:
             return None
-        if generation.meta.version == VERSION and _unknown(log, generation) is None:
+        if generation.meta.version == VERSION and not unknown_so_far(log, generation.meta, generation.positions()):
             return StoreKeeper(log, store, generation, keeps=False)
         generation.close()
     return None
@@ -112,18 +120,7 @@ def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
 
     Raises: ProjectionError: it cannot be opened by this process, or not now.
     """
-    generation: AnyGeneration | None = None
-    try:
-        generation = store.current(NAME)
-        if generation is None:
-            return None
-        why = _unknown(log, generation)
-    except ProjectionError as error:
-        if generation is not None:
-            generation.close()
-        if not is_damage(error):
-            raise
-        generation, why = None, str(error)
+    generation, why = open_current(store, NAME, log, unknown_so_far)
     if generation is not None:
         if why is None and generation.meta.version == VERSION:
             return generation
@@ -134,23 +131,10 @@ def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
     return None
 
 
-def _unknown(log: Log, generation: AnyGeneration) -> str | None:
-    """Return why what is stored is not of this log as it is now; None if it is, as far as can be known now."""
-    if (why := unknown(log, generation.meta, {})) is not None:
-        return why
-    for feed, position in generation.positions().items():
-        with suppress(
-            Undecided
-        ):  # somebody takes that partition over: what counts there shows later, and does not last
-            if (why := unknown(log, generation.meta, {feed: position})) is not None:
-                return why
-    return None
-
-
 def _build(store: AnyStore, log: Log) -> AnyGeneration:
     """Make a generation, or go on with one that somebody has begun; current at once if nothing else is."""
     generation = store.unfinished(NAME, VERSION)
-    if generation is not None and _unknown(log, generation) is not None:
+    if generation is not None and unknown_so_far(log, generation.meta, generation.positions()):
         generation.close()
         generation = None
     if generation is None:
@@ -180,6 +164,7 @@ class StoreKeeper:
 
     def __init__(self, log: Log, store: AnyStore, generation: AnyGeneration, *, keeps: bool) -> None:
         self.keeps = keeps
+        """No more once another version of this program keeps its views in the store."""
         self.url = store.url
         self._events = Topics(log.namespace).events
         self._log = log
@@ -195,8 +180,6 @@ class StoreKeeper:
         self._loaded: dict[int, PartitionViews] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-views")
         self._lock = asyncio.Lock()
-        self._outdated = False
-        """Whether a newer version of this program keeps its views in the store: then no more rows of this one go there."""
         self._again = 0.0
         self._wait_s = RETRY_FIRST_S
         self._catching_up = generation.meta.state == "building"
@@ -206,7 +189,7 @@ class StoreKeeper:
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
-        views = PartitionViews(_KeptPartition(self, index), before)
+        views = PartitionViews(KeptPartition(self, index), before)
         try:
             # Rows and position of one moment: another process may store in between.
             with self._reading.reading() as positions:
@@ -298,7 +281,7 @@ class StoreKeeper:
     async def save(self, views: Mapping[int, PartitionViews]) -> None:
         """Store what the views of these partitions have folded since they were stored. Failures are logged: nothing is lost."""
         async with self._lock:
-            if not self.keeps or self._outdated or time.monotonic() < self._again:
+            if not self.keeps or time.monotonic() < self._again:
                 return
             changes: dict[int, Changes] = {}
             try:
@@ -374,7 +357,7 @@ class StoreKeeper:
         reached = generation.positions()
 
         def catch_up(stood: Mapping[Feed, Position]) -> None:
-            if any(reached.get(feed, START).offset < position.offset for feed, position in stood.items()):
+            if still_behind(reached, stood) is not None:
                 raise _Behind
 
         current = self._store.current(NAME)
@@ -395,7 +378,7 @@ class StoreKeeper:
             try:
                 generation = await self._in_thread(self._successor)
             except _Outdated:
-                self._outdated = True
+                self.keeps = False
                 _log.warning(
                     "another version of this program keeps the stored views now: what ends from here on stays in this "
                     "process's memory until it ends (%s)",
@@ -428,31 +411,13 @@ class StoreKeeper:
                 generation = _current(self._store, self._log) or _build(self._store, self._log)
         try:
             if behind := self._behind(generation.positions()):
-                asyncio.run(self._fold_into(generation, behind))
+                fold_share(Share(self._log.url, self._log.namespace, None, generation.meta, Workflows(), behind))
                 if self._behind(generation.positions()):
                     raise _Behind
         except BaseException:
             generation.close()
             raise
         return generation
-
-    async def _fold_into(self, generation: AnyGeneration, partitions: list[int]) -> None:
-        """Fold partitions from where a generation stands to the log's end, by a reader of their own."""
-        log = await open_log(self._log.url, namespace=self._log.namespace, readonly=True, final=True)
-        fold = GenerationFold(
-            Workflows(),
-            self._store.again(generation.meta),
-            log,
-            clock=time.monotonic,
-            now_us=lambda: time.time_ns() // 1_000,
-            stopped=lambda _: None,
-        )
-        try:
-            while fold.step(partitions):
-                pass
-        finally:
-            fold.close()
-            await log.close()
 
     async def close(self) -> None:
         """Let go of the store."""
@@ -472,17 +437,3 @@ class StoreKeeper:
 
 _Saved = tuple[int, Mapping[tuple[str, Status], int] | None]
 """Up to where a partition is stored, and how many workflows stand where if that was counted anew."""
-
-
-class _KeptPartition:
-    """What the store of a keeper holds of one partition."""
-
-    def __init__(self, keeper: StoreKeeper, index: int) -> None:
-        self._keeper = keeper
-        self._index = index
-
-    def get(self, workflow_id: str) -> WorkflowRow | None:
-        return self._keeper.get(workflow_id)
-
-    def matching(self, wanted: Filters) -> Iterator[Summary]:
-        return self._keeper.matching(self._index, wanted)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from gasoline_es.errors import LogCorrupt, LogError, ProjectionError
 from gasoline_es.log.port import Log
-from projections.stores.port import Feed, Meta, Position, digest_of
+from projections.stores.port import AnyGeneration, AnyStore, Feed, Meta, Position, digest_of, is_damage
 
 
 class Undecided(ProjectionError):
@@ -45,6 +46,36 @@ def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | N
         if why is not None:
             return why
     return None
+
+
+def unknown_so_far(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | None:
+    """Return the same, passing over partitions that are being taken over: what counts there shows later."""
+    if (why := unknown(log, meta, {})) is not None:
+        return why
+    for feed, position in positions.items():
+        with suppress(Undecided):
+            if (why := unknown(log, meta, {feed: position})) is not None:
+                return why
+    return None
+
+
+def open_current(
+    store: AnyStore, name: str, log: Log, check: Callable[[Log, Meta, Mapping[Feed, Position]], str | None]
+) -> tuple[AnyGeneration | None, str | None]:
+    """Open the current generation; with why it cannot be relied on, by ``check`` or because it is damaged.
+
+    Raises: ProjectionError: it cannot be opened by this process, or not now. What ``check`` raises.
+    """
+    current: AnyGeneration | None = None
+    try:
+        current = store.current(name)
+        return current, None if current is None else check(log, current.meta, current.positions())
+    except BaseException as error:
+        if current is not None:
+            current.close()
+        if not is_damage(error):
+            raise
+        return None, str(error)
 
 
 def _another_record(log: Log, feed: Feed, position: Position) -> str | None:

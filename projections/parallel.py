@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import pickle
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -81,14 +80,7 @@ async def _fold_share(share: Share) -> None:
     log = await open_log(share.log, namespace=share.namespace, readonly=True, final=True)
     told: list[ProjectionStopped] = []
     generation = open_store(log, share.store).again(share.meta)
-    fold = GenerationFold(
-        share.projection,
-        generation,
-        log,
-        clock=time.monotonic,
-        now_us=lambda: time.time_ns() // 1_000,
-        stopped=told.append,
-    )
+    fold = GenerationFold(share.projection, generation, log, told.append)
     try:
         while fold.step(share.partitions):
             pass

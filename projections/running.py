@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from gasoline_es.errors import ProjectionError, ProjectionStopped, Superseded
 from gasoline_es.log.port import Log
-from projections.building import Build, Progress, begin, wall_us
+from projections.building import Build, Progress, begin
 from projections.definition import Projection
-from projections.generation_fold import GenerationFold
-from projections.known import Undecided, unknown
-from projections.stores.port import AnyGeneration, AnyStore, Feed, is_damage
+from projections.generation_fold import GenerationFold, wall_us
+from projections.known import Undecided, open_current, unknown
+from projections.stores.port import AnyGeneration, AnyStore, Feed
 
 LOOK_AGAIN_S: Final = 0.5
 """How soon it is looked again where somebody else builds, or a partition is being taken over."""
@@ -161,19 +161,7 @@ class KeptUp:
     def _usable(self) -> AnyGeneration | None:
         """Open the current generation if the log knows its positions. What it does not know is discarded, which is told."""
         name = self.projection.name
-        try:
-            current = self._store.current(name)
-            why = None
-        except ProjectionError as error:
-            if not is_damage(error):
-                raise  # it concerns this process, or this moment
-            current, why = None, error.message
-        if current is not None:
-            try:
-                why = unknown(self._log, current.meta, current.positions())
-            except BaseException:
-                current.close()
-                raise
+        current, why = open_current(self._store, name, self._log, unknown)
         if why is None:
             return current
         if current is not None:
@@ -191,7 +179,7 @@ class KeptUp:
 
     def _fold_into(self, generation: AnyGeneration) -> GenerationFold:
         return GenerationFold(
-            self.projection, generation, self._log, clock=self._clock, now_us=self._now_us, stopped=self._tell_stopped
+            self.projection, generation, self._log, self._tell_stopped, clock=self._clock, now_us=self._now_us
         )
 
     def _tell_stopped(self, error: ProjectionStopped) -> None:

@@ -173,6 +173,17 @@ class PartitionViews:
                 self.last_record = record.key, record.value
                 self.apply(record.offset, record.place, *read_fact(record.key, record.value))
 
+    def fold_until(self, records: Iterable[Record], moment_us: int) -> bool:
+        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
+        before = self.next_offset
+        for record in records:
+            if record.value is not None and record.offset is not None:
+                fact = read_fact(record.key, record.value)
+                if fact[2] > moment_us:
+                    return False
+                self.apply(record.offset, record.place, *fact)
+        return self.next_offset > before
+
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def _prepare(self, kept: KeptWorkflows, workflow_id: str, offset: int, seq: int) -> bool:
@@ -185,7 +196,10 @@ class PartitionViews:
                     # Another process stores, and is ahead: then the workflow stands here as it does there.
                     self.drifted = True
                     self._ahead[workflow_id] = row.events.last
-                if row.events.last < offset or _may_go_on(row):
+                runs = row.running_since_us is not None
+                if row.events.last < offset or _may_go_on(
+                    row.summary, findable=row.findable, runs=runs, queued=bool(row.queued)
+                ):
                     self._restore(row)
             if self._ahead and offset <= self._ahead.get(workflow_id, -1):
                 self.next_offset = offset + 1
@@ -265,12 +279,11 @@ class PartitionViews:
     def _let_go(self, workflow_id: str) -> None:
         """Let a workflow leave memory that is over, and whose row is stored."""
         summary = self._current.get(workflow_id)
-        if summary is None or summary.completed_us is None or summary.waiting is not None or workflow_id in self._tags:
-            return
-        if self._wake.runs(workflow_id) or self._queues.queued(workflow_id):
-            return  # as _may_go_on says of a row
-        self._current.drop(workflow_id)
-        self._history.drop(workflow_id)
+        assert summary is not None, "it was changed here, and nobody else lets it go"
+        findable, runs = workflow_id in self._tags, self._wake.runs(workflow_id)
+        if not _may_go_on(summary, findable=findable, runs=runs, queued=bool(self._queues.queued(workflow_id))):
+            self._current.drop(workflow_id)
+            self._history.drop(workflow_id)
 
     def row(self, workflow_id: str) -> WorkflowRow:
         """Return all that is known here of a workflow that is in memory."""
@@ -287,11 +300,8 @@ class PartitionViews:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def summary(self, workflow_id: str) -> Summary | None:
-        summary = self._current.get(workflow_id)
-        if summary is None and self._kept is not None:
-            row = self._kept.get(workflow_id)
-            return None if row is None else row.summary
-        return summary
+        row = self._row_elsewhere(workflow_id)
+        return self._current.get(workflow_id) if row is None else row.summary
 
     def in_memory(self) -> list[Summary]:
         """Return the workflows that are in memory."""
@@ -356,12 +366,9 @@ class PartitionViews:
     def queued(self, workflow_id: str) -> Mapping[str, str]:
         """Return a workflow's queued signals: id → name, oldest first."""
         row = self._row_elsewhere(workflow_id)
-        return self._queues.queued(workflow_id) if row is None else {one.id: one.name for one in row.queued}
+        return self._queues.queued(workflow_id) if row is None else row.queue
 
 
-def _may_go_on(row: WorkflowRow) -> bool:
-    """Whether a workflow is to be in memory, as what it does next may concern it."""
-    summary = row.summary
-    if summary.completed_us is None or summary.waiting is not None:
-        return True
-    return row.findable or row.running_since_us is not None or bool(row.queued)
+def _may_go_on(summary: Summary, *, findable: bool, runs: bool, queued: bool) -> bool:
+    """Whether a workflow is to be in memory, as what comes next may concern it. Stores ask the same in SQL (``_GOING_ON``)."""
+    return summary.completed_us is None or summary.waiting is not None or findable or runs or queued

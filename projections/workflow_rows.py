@@ -59,6 +59,11 @@ class WorkflowRow:
     findable: bool
     running_since_us: int | None
 
+    @property
+    def queue(self) -> dict[str, str]:
+        """The queued signals: id → name, oldest first."""
+        return {one.id: one.name for one in self.queued}
+
 
 def values_of(row: WorkflowRow, partition: int) -> tuple[Any, ...]:
     """Return what stands in the columns of a row."""

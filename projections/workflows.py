@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
@@ -68,15 +68,23 @@ class WorkflowsFolding:
         self._views = None
 
 
-class KeptPartition:
-    """The rows of one partition in a table, for views that have let go of them."""
+class Rows(Protocol):
+    """Where rows of all partitions are read: a table, or whoever has one."""
 
-    def __init__(self, table: WorkflowTable, partition: int) -> None:
-        self._table = table
+    def get(self, workflow_id: str, /) -> WorkflowRow | None: ...
+
+    def matching(self, partition: int, wanted: Filters, /) -> Iterator[Summary]: ...
+
+
+class KeptPartition:
+    """The rows of one partition, for views that have let go of them."""
+
+    def __init__(self, rows: Rows, partition: int) -> None:
+        self._rows = rows
         self._partition = partition
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
-        return self._table.get(workflow_id)
+        return self._rows.get(workflow_id)
 
     def matching(self, wanted: Filters) -> Iterator[Summary]:
-        return self._table.matching(self._partition, wanted)
+        return self._rows.matching(self._partition, wanted)

@@ -45,7 +45,7 @@ def find(reading: Reading, filters: Filters) -> list[Row]:
     for partition in range(reading.log.partition_count):
         since = fold(reading, partition)
         rows += (
-            Row(row.summary, partition, {one.id: one.name for one in row.queued})
+            Row(row.summary, partition, row.queue)
             for row in reading.stored.rows(partition, filters)
             if row.summary.id not in since
         )
@@ -59,7 +59,7 @@ def going_on(reading: Reading, partition: int) -> Iterator[Row]:
     since = fold(reading, partition)
     for row in reading.stored.going_on(partition):
         if row.summary.id not in since:
-            yield Row(row.summary, partition, {one.id: one.name for one in row.queued})
+            yield Row(row.summary, partition, row.queue)
     yield from since.values()
 
 

@@ -9,7 +9,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogError, ProjectionError
 from gasoline_es.log.port import Log
-from projections.known import unknown
+from projections.known import unknown_so_far
 from projections.stores.opening import open_store
 from projections.stores.port import START, Feed, Position, Snapshot
 from projections.workflow_rows import WorkflowRow
@@ -51,8 +51,7 @@ def open_stored(log: Log) -> Stored:
     snapshot: Snapshot[object] | None = None
     try:
         snapshot = open_store(log).snapshot(NAME)
-        decided = {feed: at for feed, at in snapshot.positions.items() if not log.undecided(*feed)}
-        if snapshot.meta.version == VERSION and unknown(log, snapshot.meta, decided) is None:
+        if snapshot.meta.version == VERSION and unknown_so_far(log, snapshot.meta, snapshot.positions) is None:
             return Stored(log, snapshot)
     except (LogError, ProjectionError):
         pass

@@ -201,6 +201,10 @@ class Views(Protocol):
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
 
+    def fold_until(self, records: Iterable[Any], moment_us: int, /) -> bool:
+        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
+        ...
+
     def summary(self, workflow_id: str, /) -> Summary | None: ...
 
     def matching(self, wanted: Filters, /) -> Iterator[Summary]:

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
-from gasoline_es.core.codec import read_fact
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
@@ -22,7 +21,7 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
-from gasoline_es.log.port import Log, NewRecord, Owner, Ownership, Record
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -310,7 +309,9 @@ class Node:
 
     def _newest_views(self, index: int) -> Views:
         """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
-        views = self._view(index)
+        views = self._views.get(index)
+        if views is None:
+            return self._load(index, None)
         if views.drifted or self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
             return self._load(index, views)
         return views
@@ -404,22 +405,8 @@ class Node:
         """
         end = await self._decided_end(index, self.topics.events)
         views: Views = self._keeper.fresh()
-        younger = False
-
-        def up_to(records: Iterator[Record]) -> Iterator[Record]:
-            nonlocal younger
-            for record in records:
-                if record.value is not None and read_fact(record.key, record.value)[2] > moment_us:
-                    younger = True
-                    return
-                yield record
-
         records = self.log.read(self.topics.events, index, 0, end)
-        while not younger:
-            before = views.next_offset
-            views.fold(up_to(islice(records, FOLD_CHUNK)))
-            if views.next_offset == before:
-                break
+        while views.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
             await asyncio.sleep(0)
         return views
 

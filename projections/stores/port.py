@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from gasoline_es.errors import PositionMoved, ProjectionError, Superseded
+from gasoline_es.errors import PositionMoved, ProjectionError, ProjectionNotBuilt, Superseded
 from gasoline_es.log.port import Record
 
 Db = TypeVar("Db")
@@ -263,6 +263,22 @@ class Store(ABC, Generic[Db]):
     log_id: str
     namespace: str
     private: bool
+
+    def _failed(self, name: str, why: str) -> ProjectionError:
+        return ProjectionError(
+            f"projection {name!r} in {self.url} cannot be used: {why}", projection=name, store=self.url
+        )
+
+    def _too_fast(self, name: str) -> ProjectionError:
+        return self._failed(name, "its generations replace each other faster than one can be opened")
+
+    def _not_built(self, name: str) -> ProjectionNotBuilt:
+        return ProjectionNotBuilt(
+            f"projection {name!r} in {self.url} cannot be read yet: it was never built, or is being built anew. "
+            f"A worker with it, or `gasoline projections run`, builds it",
+            projection=name,
+            store=self.url,
+        )
 
     @abstractmethod
     def current(self, name: str, *, readonly: bool = False) -> Generation[Db] | None:

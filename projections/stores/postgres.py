@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from gasoline_es.errors import ProjectionError, ProjectionNotBuilt
+from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
     CatchUp,
     Feed,
@@ -92,11 +92,6 @@ class PostgresStore(Store[Connection]):
     def _schema(self, name: str, number: int) -> str:
         return f"{self._stable(name)}__{number}"
 
-    def _failed(self, name: str, why: str) -> ProjectionError:
-        return ProjectionError(
-            f"projection {name!r} in {self.url} cannot be used: {why}", projection=name, store=self.url
-        )
-
     @contextmanager
     def _connected(self, name: str) -> Generator[StoreConnection]:
         """Open a connection that the store alone uses, and close it; what it says is translated."""
@@ -148,7 +143,7 @@ class PostgresStore(Store[Connection]):
                             return self._opened(db, meta)
                         if self._current_number(db, name) == number:
                             raise self._failed(name, f"generation {number} was given up, or is missing")
-                    raise self._failed(name, "its generations replace each other faster than one can be opened")
+                    raise self._too_fast(name)
             except BaseException:
                 db.close()
                 raise
@@ -332,12 +327,7 @@ class PostgresStore(Store[Connection]):
                     with db.ours():
                         number = self._current_number(db, name)
                         if number is None:
-                            raise ProjectionNotBuilt(
-                                f"projection {name!r} in {self.url} cannot be read yet: it was never built, or is being "
-                                f"built anew. A worker with it, or `gasoline projections run`, builds it",
-                                projection=name,
-                                store=self.url,
-                            )
+                            raise self._not_built(name)
                         schema = self._schema(name, number)
                         use_schema(db, schema)
                         db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -351,7 +341,7 @@ class PostgresStore(Store[Connection]):
                     db.close()
                     raise
                 db.close()
-        raise self._failed(name, "its generations replace each other faster than one can be opened")
+        raise self._too_fast(name)
 
     def scratch(self, name: str, version: int, setup: Setup[Connection]) -> Generation[Connection]:
         """Make a generation that nobody else sees: temporary tables, gone with their connection."""

@@ -23,7 +23,7 @@ from portalocker.constants import LockFlags
 from portalocker.exceptions import LockException
 from portalocker.portalocker import FlockLocker
 
-from gasoline_es.errors import ProjectionError, ProjectionNotBuilt
+from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
     CatchUp,
     Feed,
@@ -132,11 +132,6 @@ class SqliteStore(Store[sqlite3.Connection]):
         os.rename(beside, self._link(name))
         self._sync_directory()
 
-    def _failed(self, name: str, why: str) -> ProjectionError:
-        return ProjectionError(
-            f"projection {name!r} in {self.url} cannot be used: {why}", projection=name, store=self.url
-        )
-
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def _open(self, name: str, number: int, *, mode: str = "rw") -> tuple[StoreConnection, Meta] | None:
@@ -176,7 +171,7 @@ class SqliteStore(Store[sqlite3.Connection]):
                 return opened
             if self._linked(name) == number:
                 raise self._failed(name, f"{self._path(name, number)} is missing or empty")
-        raise self._failed(name, "its generations replace each other faster than one can be opened")
+        raise self._too_fast(name)
 
     def _generation(self, db: StoreConnection, meta: Meta) -> SqliteGeneration:
         name, number = meta.projection, meta.generation
@@ -382,18 +377,13 @@ class SqliteStore(Store[sqlite3.Connection]):
         for _ in range(_TRIES):
             opened = self._open_linked(name, mode="ro")
             if opened is None:
-                raise ProjectionNotBuilt(
-                    f"projection {name!r} in {self.url} cannot be read yet: it was never built, or is being built anew. "
-                    f"A worker with it, or `gasoline projections run`, builds it",
-                    projection=name,
-                    store=self.url,
-                )
+                raise self._not_built(name)
             snapshot = SqliteSnapshot(opened[0])
             # Opened just as it was removed, it may lack what only its write-ahead log had.
             if self._linked(name) == snapshot.meta.generation:
                 return snapshot
             snapshot.close()
-        raise self._failed(name, "its generations replace each other faster than one can be opened")
+        raise self._too_fast(name)
 
     def scratch(self, name: str, version: int, setup: Setup[sqlite3.Connection]) -> Generation[sqlite3.Connection]:
         """Make a generation that nobody else sees: a file without a name, in the temporary directory."""

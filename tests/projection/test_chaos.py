@@ -20,24 +20,20 @@ from tests.projection.orders import append_orders, read, turnover
 ROOT = Path(__file__).resolve().parents[2]
 
 WORKER = """
-import asyncio, os, random, signal, sys, time
+import asyncio, random, sys, time
 from gasoline_es.errors import GasolineError
 from gasoline_es.log.opening import open_log
 from projections.building import rebuild
 from projections.running import Runner
 from projections.stores.opening import open_store
+from tests.projection.dying import dies_at
 from tests.projection.orders import turnover
 
 url, store_url, seed, points, version = sys.argv[1], sys.argv[2] or None, int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 chosen = random.Random(seed)
 point, times = chosen.choice(points.split(",")), chosen.randrange(1, 9)
 
-def reach(at):
-    global times
-    if at == point:
-        times -= 1
-        if not times:
-            os.kill(os.getpid(), signal.SIGKILL)
+reach = dies_at(point, times)
 
 async def main():
     log = await open_log(url, readonly=True)

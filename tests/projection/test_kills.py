@@ -17,21 +17,17 @@ from tests.projection.orders import append_orders, read, turnover
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDER = """
-import asyncio, os, signal, sys
+import asyncio, sys
 from gasoline_es.log.opening import open_log
 from projections.running import Runner
 from projections.stores.opening import open_store
+from tests.projection.dying import dies_at
 from tests.projection.orders import turnover
 
 url, store_url, point = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 times, version = int(sys.argv[4]), int(sys.argv[5])
 
-def reach(at):
-    global times
-    if at == point:
-        times -= 1
-        if not times:
-            os.kill(os.getpid(), signal.SIGKILL)
+reach = dies_at(point, times)
 
 async def main():
     log = await open_log(url, readonly=True)

@@ -19,18 +19,15 @@ from tests.projection.counting import FEED, at, built, catching_up, change, coun
 ROOT = Path(__file__).resolve().parents[2]
 
 SWAPPER = """
-import os, signal, sys
+import sys
 from projections.stores.sqlite import SqliteStore
 from tests.projection.conftest import closed_at_the_end
 from tests.projection.counting import catching_up, setup
+from tests.projection.dying import dies_at
 
 directory, point = sys.argv[1:]
 
-def reach(at):
-    if at == point:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-store = SqliteStore(directory, log_id="log", namespace="default", reach=reach)
+store = SqliteStore(directory, log_id="log", namespace="default", reach=dies_at(point))
 with store.building("counts") as held:
     assert held
     new = store.create("counts", 2, setup)

@@ -160,7 +160,12 @@ def test_fixtures_of_every_scope_in_random_order(tmp_path: Path) -> None:
 def test_the_plugin_loads_nothing_before_a_fixture_is_used() -> None:
     code = "import sys, pytest; before = set(sys.modules); import gasoline_es.testing.plugin; print(*set(sys.modules) - before)"
     done = python(code)
-    assert set(done.stdout.split()) == {"gasoline_es", "gasoline_es.testing", "gasoline_es.testing.plugin"}, done.stderr
+    assert set(done.stdout.split()) == {
+        "gasoline_es",
+        "gasoline_es.lazy",
+        "gasoline_es.testing",
+        "gasoline_es.testing.plugin",
+    }, done.stderr
 
 
 @pytest.mark.parametrize("module", ["gasoline_es", "gasoline_es.testing", "gasoline_es.testing.crashes"])
