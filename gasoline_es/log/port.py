@@ -8,6 +8,8 @@ A log is a set of *topics*, each split into the same number of *partitions*. Two
 
 A record is single-writer exactly when its section has an epoch and its partition is the section's partition.
 
+Reads return what was published as of the call; on a log that is ``remote``, what has come of it: :meth:`Log.refresh` first.
+
 Threading: a log belongs to one event loop. ``append``, ``acquire``, ``release`` and ``changed`` are coroutines; every
 ``read*``, ``end`` and ``owner`` is a plain blocking call that only touches the operating system's page cache in the common
 case, and may be called from one other thread at a time while appends go on.
@@ -203,6 +205,8 @@ class Log(ABC):
     namespace: str
     partition_count: int
     writable: bool
+    remote: bool = False
+    """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
     incarnation: str
     """Names this handle among all that ever opened the log. Unique for ever."""
 
@@ -263,6 +267,14 @@ class Log(ABC):
         File: those that hold their lock, and whose heartbeat is younger than 10 s. What another process told shows at
         once; nobody is woken by it.
         """
+
+    async def refresh(self, *feeds: tuple[str, int]) -> None:
+        """See to it that reads of these topics' partitions have everything that was published before this call.
+
+        So do owners and members, if no feed is named. Of a log that is not :attr:`remote` they have anyway.
+        Raises: LogError: its servers do not answer.
+        """
+        return
 
     @abstractmethod
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:

@@ -23,7 +23,7 @@ from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, RecordTooLarge
+from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, LogError, RecordTooLarge
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
@@ -448,6 +448,24 @@ class Driver:
     # --- waiting, and leaving memory ----------------------------------------------------------------------------------
 
     def _due(self, workflow_id: str) -> None:
+        if self._home.log.remote:
+            _ = self._home.spawn(self._due_elsewhere(workflow_id), "gasoline-due")
+        else:
+            self._fire(workflow_id)
+
+    async def _due_elsewhere(self, workflow_id: str) -> None:
+        """Fire once everything that was sent before is here. While that does not come the deadline waits, as all else does."""
+        partition = self._home.partition_of(workflow_id)
+        if partition is not None:
+            try:
+                await self._home.log.refresh((self._home.topics.inbox, partition.index))
+            except LogError:
+                # The log has failed, or is away for longer than it waits. It is still due then.
+                self.timers.arm(workflow_id, self._clock.now_us() + DUE_AGAIN_US)
+                return
+        self._fire(workflow_id)
+
+    def _fire(self, workflow_id: str) -> None:
         partition = self._home.partition_of(workflow_id)
         if partition is None or self.stopping or partition.index in self.leaving:
             return
@@ -534,6 +552,8 @@ class Driver:
         self.runner.close()
 
 
+DUE_AGAIN_US = 1_000_000
+"""What is due while the log does not answer is due again after so long."""
 OUTPUTS_SHOWN_MAX = 1_000
 """So many of the workflows that a suspended one waits for are named: each wakes it, named or not."""
 

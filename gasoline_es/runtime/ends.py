@@ -20,6 +20,7 @@ async def decided_end(log: Log, clock: Clock, topic: str, partition: int) -> int
     Without that, what was acknowledged long ago could seem not to be there. Raises: NoOwner: whoever takes it does not come
     to it.
     """
+    await log.refresh((topic, partition))
     until = clock.monotonic() + TAKING_LIMIT_S
     end = log.end(topic, partition)
     while log.undecided(topic, partition) and log.damage is None:

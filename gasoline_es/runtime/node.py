@@ -200,7 +200,7 @@ class Node:
         if former is not None:
             partition.suspect(former)
         taken_from = "none" if former is None else "released" if former.released else "dead"
-        await self._consume_inbox(partition)
+        await self._consume_all_sent(partition)
         self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
@@ -211,6 +211,11 @@ class Node:
             self.drive(partition)
         partition.arm_all()
         return partition
+
+    async def _consume_all_sent(self, partition: Partition) -> None:
+        """Decide everything that others have sent as of now."""
+        await self.log.refresh((self.topics.inbox, partition.index))
+        await self._consume_inbox(partition)
 
     async def _consume_inbox(self, partition: Partition) -> None:
         """Decide everything that others have sent, letting the event loop have a turn now and then."""
@@ -505,7 +510,7 @@ class Node:
     async def decide_all_sent(self) -> None:
         """Decide what others have sent here so far, and wait until that is durable, or has failed."""
         for partition in list(self.partitions.values()):
-            await self._consume_inbox(partition)
+            await self._consume_all_sent(partition)
         await self._appender.flush()
 
     def check(self) -> None:
