@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from gasoline_es.errors import LogError
+from gasoline_es.errors import ExtraMissing, LogError
 
 if TYPE_CHECKING:
     from gasoline_es.log.port import Log
@@ -17,7 +17,8 @@ async def open_log(
     """Open the log at ``url`` for one namespace, creating both unless ``readonly``.
 
     ``memory:`` is a log of its own; ``memory:NAME`` is shared by all who open it in this process; ``file:DIRECTORY`` is a
-    directory, absolute or relative. The number of partitions is fixed when a namespace is created; None takes it as it is.
+    directory, absolute or relative; ``kafka://HOST:9092/NAMESPACE`` a namespace of a cluster. The number of partitions is
+    fixed when a namespace is created; None takes it as it is.
     ``options`` go to the kind of log (file: ``final``, ``segment_bytes_max``, ``silent_after_s``, ``disk``, ``clock``).
 
     Raises: LogError if it cannot be opened so; LogCorrupt if it is damaged and ``readonly`` is not set.
@@ -32,7 +33,16 @@ async def open_log(
 
         directory = directory_of(url)
         return await open_file_log(directory, namespace=namespace, partitions=partitions, readonly=readonly, **options)
-    raise LogError(f"{url!r} is not the URL of a log: memory:, memory:NAME or file:DIRECTORY", url=url)
+    if colon and scheme == "kafka":
+        try:
+            from gasoline_es.log.kafka.opening import open_kafka_log
+        except ImportError as error:
+            raise ExtraMissing(f"a Kafka log needs a client of Kafka, which is not installed ({error})") from error
+
+        return await open_kafka_log(url, namespace=namespace, partitions=partitions, readonly=readonly, **options)
+    raise LogError(
+        f"{url!r} is not the URL of a log: memory:, memory:NAME, file:DIRECTORY or kafka://HOST:9092/NAMESPACE", url=url
+    )
 
 
 def directory_of(url: str) -> str:

@@ -207,6 +207,8 @@ class Log(ABC):
     writable: bool
     remote: bool = False
     """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
+    derived: str | None = None
+    """A directory on this machine for what is derived from the namespace, as its views; None: there is none."""
     incarnation: str
     """Names this handle among all that ever opened the log. Unique for ever."""
 

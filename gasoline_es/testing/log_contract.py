@@ -260,7 +260,9 @@ class LogContract:
         owned = await log.acquire(0)
         outcomes = await asyncio.gather(*[put(log, owned.epoch, event(i), event(i)) for i in range(50)])
         firsts = [outcome.offsets[EVENTS] for outcome in outcomes if isinstance(outcome, Appended)]
-        assert sorted(firsts) == list(range(0, 100, 2))
+        assert len(set(firsts)) == 50
+        if self.dense:
+            assert sorted(firsts) == list(range(0, 100, 2))
         at = {record.offset: number for record in await read_all(log, EVENTS, 0) for number in numbers([record])}
         assert [[at[Offset(first)], at[Offset(first + 1)]] for first in firsts] == [[i, i] for i in range(50)]
         await log.close()

@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 def open_store(log: Log, url: str | None = None, *, reach: Reach = nothing) -> Store[Any]:
     """Open the store for a log's namespace. Nothing is made before the first projection is.
 
-    ``url`` None: with the log, in ``<directory>/projections/<namespace>`` or in memory. ``sqlite:DIRECTORY``: below that
-    directory, by namespace. ``postgresql://…``: a database, with the extra ``gasoline_es[postgres]``.
+    ``url`` None: where the log has what is derived from it, of a file log ``<directory>/projections/<namespace>``; or in
+    memory. ``sqlite:DIRECTORY``: below that directory, by namespace. ``postgresql://…``: a database, with the extra ``gasoline_es[postgres]``.
 
     Raises: ProjectionError: it is none of these. ExtraMissing.
     """
     if url is None:
-        if log.url.startswith("file:"):
+        if log.derived is not None:
             from projections.stores.sqlite import SqliteStore
 
-            directory = f"{directory_of(log.url)}/projections/{log.namespace}"
-            return SqliteStore(directory, log_id=log.log_id, namespace=log.namespace, reach=reach)
+            return SqliteStore(log.derived, log_id=log.log_id, namespace=log.namespace, reach=reach)
         from projections.stores.memory import MemoryStore
 
         return MemoryStore(log, reach=reach)

@@ -72,6 +72,8 @@ class ScriptedLog(Log):
         self.namespace = inner.namespace
         self.partition_count = inner.partition_count
         self.writable = inner.writable
+        self.remote = inner.remote
+        self.derived = inner.derived
         self.incarnation = inner.incarnation
         self.script: dict[int, Fate] = {}
         self.always: type[LogError] | None = None

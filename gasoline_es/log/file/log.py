@@ -97,6 +97,7 @@ class FileLog(Log):
         self._disk: Final = disk or Disk()
         self.url = f"file:{directory}"
         self.namespace = namespace
+        self.derived = f"{directory}/projections/{namespace}"
         self.writable = not readonly
         self._open_manifest(partitions)
         self._lock: Final = threading.RLock()

@@ -1,0 +1,261 @@
+"""Follows topics in a thread of its own: what comes is put where reads find it, and whoever waits is told.
+
+A feed that is followed is read from where its copy ends, without end. *Caught up* is judged by the reader's position, which
+passes what holds no record (markers of transactions, aborted records, holes of compaction), and never by the last record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Reader
+
+POLL_RECORDS: Final = 5_000
+POLL_S: Final = 0.5
+ASK_S: Final = 10.0
+"""So long one question to the broker may take. Whoever asked waits on: it is asked again."""
+AGAIN_S: Final = 0.2
+
+
+class Kept(Protocol):
+    """Where what is read of feeds is kept."""
+
+    def position(self, feed: Feed, /) -> int:
+        """Return from where a feed has yet to be read."""
+        ...
+
+    def add(self, read: Mapping[Feed, tuple[Sequence[In], int, int]], /) -> None:
+        """Take records of feeds, from where each was read, and how far it is read now."""
+        ...
+
+
+class _Wanted:
+    """Somebody waits until feeds are read to where they ended when it asked."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self.feeds: Final = list(dict.fromkeys(feeds))
+        self.targets: Mapping[Feed, int] | None = None
+        self.done: Final[Future[None]] = Future()
+
+
+class Follower:
+    """The thread. ``heard`` is called in it whenever something came; ``broke`` once, if it cannot go on."""
+
+    def __init__(
+        self,
+        make_reader: Callable[[], Reader],
+        kept: Kept,
+        heard: Callable[[], None],
+        broke: Callable[[LogError], None],
+    ) -> None:
+        self._make_reader = make_reader
+        self._kept = kept
+        self._heard = heard
+        self._broke = broke
+        self._lock: Final = threading.Lock()
+        self._followed: dict[Feed, None] = {}
+        self._restarted: set[Feed] = set()
+        self._changed = False
+        self._asked: list[_Wanted] = []
+        self._reader: Reader | None = None
+        self._closing = False
+        self.failure: LogError | None = None
+        self._thread: Final = threading.Thread(target=self._run, name="gasoline-kafka-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End, and wait for that; whoever waits learns that the log is closed."""
+        with self._lock:
+            self._closing = True
+        self._wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(ASK_S)
+
+    def follows(self, feed: Feed) -> bool:
+        """Whether a feed is followed."""
+        return feed in self._followed
+
+    def follow(self, *feeds: Feed) -> None:
+        """Follow these feeds, too."""
+        with self._lock:
+            before = len(self._followed)
+            self._followed.update(dict.fromkeys(feeds))
+            changed = len(self._followed) != before
+            self._changed |= changed
+        if changed:
+            self._wake()
+
+    def restart(self, feed: Feed) -> None:
+        """Follow a feed from where it is kept to, wherever it is being read now: it is kept from an earlier offset again."""
+        with self._lock:
+            self._followed[feed] = None
+            self._restarted.add(feed)
+            self._changed = True
+        self._wake()
+
+    def leave(self, *feeds: Feed) -> None:
+        """Follow these feeds no more: this process is the only one that writes there."""
+        with self._lock:
+            for feed in feeds:
+                self._followed.pop(feed, None)
+            self._changed = True
+        self._wake()
+
+    def catch_up(self, *feeds: Feed) -> Future[None]:
+        """Follow these feeds, too; the future ends once they are read to where they end as of now, or with what went wrong."""
+        wanted = _Wanted(feeds)
+        with self._lock:
+            if self._closing or self.failure is not None:
+                wanted.done.set_exception(self.failure or _closed())
+                return wanted.done
+            before = len(self._followed)
+            self._followed.update(dict.fromkeys(feeds))
+            self._changed |= len(self._followed) != before
+            self._asked.append(wanted)
+        self._wake()
+        return wanted.done
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None:
+            reader.wake()
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        waiting: list[_Wanted] = []
+        try:
+            self._reader = reader = self._make_reader()
+            assigned: dict[Feed, None] = {}
+            while True:
+                with self._lock:
+                    if self._closing:
+                        return
+                    changed, self._changed = self._changed, False
+                    asked, self._asked = self._asked, []
+                    followed = dict(self._followed)
+                    restarted, self._restarted = self._restarted, set()
+                waiting += asked
+                if restarted:
+                    assigned = {feed: None for feed in assigned if feed not in restarted}
+                    self._assign(reader, assigned, assigned)
+                if changed:
+                    self._assign(reader, followed, assigned)
+                    assigned = followed
+                self._ask(reader, waiting)
+                if assigned:
+                    self._read(reader, assigned, POLL_S if all(one.targets is not None for one in waiting) else 0.0)
+                else:
+                    time.sleep(0.01)  # nothing is followed yet: somebody is about to say what
+                waiting = self._answer(reader, waiting, assigned)
+        except LogError as error:
+            self._fail(error, waiting)
+        except Exception as error:
+            self._fail(LogError(f"following the log failed: {error!r}"), waiting)
+        finally:
+            with self._lock:
+                self._closing = True
+                waiting += self._asked
+                self._asked = []
+            for one in waiting:
+                if not one.done.done():
+                    one.done.set_exception(self.failure or _closed())
+            if self._reader is not None:
+                self._reader.close()
+
+    def _fail(self, error: LogError, waiting: Sequence[_Wanted]) -> None:
+        self.failure = error
+        for one in waiting:
+            if not one.done.done():
+                one.done.set_exception(error)
+        self._broke(error)
+
+    def _assign(self, reader: Reader, followed: Mapping[Feed, None], assigned: Mapping[Feed, None]) -> None:
+        fresh = [feed for feed in followed if feed not in assigned]
+        begins = self._insist(lambda: reader.begins(fresh, ASK_S)) if fresh else {}
+        starts = {feed: max(self._kept.position(feed), begins.get(feed, 0)) for feed in followed}
+        reader.assign(starts)
+
+    def _insist(self, ask: Callable[[], Mapping[Feed, int]]) -> Mapping[Feed, int]:
+        """Ask the broker until it answers: it may be away for a while."""
+        while True:
+            try:
+                return ask()
+            except BrokerError:
+                with self._lock:
+                    if self._closing:
+                        raise
+                time.sleep(AGAIN_S)
+
+    def _ask(self, reader: Reader, waiting: Sequence[_Wanted]) -> None:
+        new = [one for one in waiting if one.targets is None]
+        if not new:
+            return
+        feeds = list(dict.fromkeys(feed for one in new for feed in one.feeds))
+        try:
+            ends = reader.ends(feeds, ASK_S)
+        except BrokerError:
+            time.sleep(AGAIN_S)
+            return
+        for one in new:
+            one.targets = {feed: ends[feed] for feed in one.feeds}
+            for feed, end in one.targets.items():
+                at = self._kept.position(feed)
+                if at > end:
+                    one.done.set_exception(_shrunk(feed, at, end))
+                    break
+
+    def _read(self, reader: Reader, assigned: Mapping[Feed, None], timeout_s: float) -> None:
+        came: dict[Feed, list[In]] = {}
+        before = {feed: reader.position(feed) for feed in assigned}
+        for record in reader.poll(POLL_RECORDS, timeout_s):
+            came.setdefault(record.feed, []).append(record)
+        moved: dict[Feed, tuple[Sequence[In], int, int]] = {}
+        for feed in assigned:
+            records = came.get(feed, ())
+            position = reader.position(feed)
+            if records or position > before[feed]:
+                moved[feed] = (records, before[feed], position)
+        if moved:
+            self._kept.add(moved)
+        if came:
+            self._heard()
+
+    def _answer(self, reader: Reader, waiting: list[_Wanted], assigned: Mapping[Feed, None]) -> list[_Wanted]:
+        left: list[_Wanted] = []
+        for one in waiting:
+            if one.done.done():
+                continue
+            targets = one.targets
+            if targets is not None and all(
+                # One that is followed no more is this process's own by now: what is in it is kept by whoever appends.
+                (feed in assigned and reader.position(feed) >= end)
+                or (feed not in assigned and feed not in self._followed)
+                for feed, end in targets.items()
+            ):
+                one.done.set_result(None)
+            else:
+                left.append(one)
+        return left
+
+
+def _closed() -> LogError:
+    return LogError("the log is closed")
+
+
+def _shrunk(feed: Feed, at: int, end: int) -> LogCorrupt:
+    return LogCorrupt(
+        f"partition {feed.partition} of topic {feed.topic!r} ends at offset {end}, and this machine has read it to {at}: the "
+        f"broker has lost records, or the topic was made anew. Nothing goes on there until somebody has looked",
+        segment=feed.topic,
+        position=end,
+        reason="the broker has fewer records than were read",
+    )

@@ -1,0 +1,82 @@
+"""Where what is read of a namespace's topics is kept: owners' topics in the mirror, anyone's in memory, who works in a fold."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from gasoline_es.log.kafka.drivers.port import Feed, In
+from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.recent import Recent
+from gasoline_es.log.kafka.records import from_kafka
+from gasoline_es.log.kafka.who import Who
+
+
+class Kept:
+    """What the follower fills. Feeds by their whole names."""
+
+    def __init__(self, prefix: str, workers: Feed, who: Who, mirror: Mirror, told: Callable[[], None]) -> None:
+        self.mirror: Final = mirror
+        self.who: Final = who
+        self._prefix: Final = prefix
+        self._workers: Final = workers
+        self._workers_position = 0
+        self._told = told
+        self._recent: dict[Feed, Recent] = {}
+        self._lock: Final = threading.Lock()
+
+    def recent(self, feed: Feed) -> Recent | None:
+        """Return what is kept of a many-writer feed; None: nothing yet."""
+        return self._recent.get(feed)
+
+    def keep_from(self, feed: Feed, first: int) -> tuple[Recent, bool]:
+        """Keep a many-writer feed from an offset on; return it, and whether it has to be read again from there."""
+        with self._lock:
+            recent = self._recent.get(feed)
+            if recent is not None and recent.first <= first:
+                return recent, False
+            known = recent is not None
+            recent = self._recent[feed] = Recent(first)
+            return recent, known
+
+    # --- what the follower calls --------------------------------------------------------------------------------------
+
+    def position(self, feed: Feed) -> int:
+        """Return from where a feed has yet to be read."""
+        if feed == self._workers:
+            return self._workers_position
+        recent = self._recent.get(feed)
+        return self.mirror.position(feed) if recent is None else recent.position
+
+    def add(self, read: Mapping[Feed, tuple[Sequence[In], int, int]]) -> None:
+        """Take records of feeds, from where each was read, and how far it is read now."""
+        copied: dict[Feed, tuple[Sequence[In], int, int]] = {}
+        for feed, (records, start, position) in read.items():
+            if feed == self._workers:
+                self._fold(records, first=self._workers_position == 0)
+                self._workers_position = position
+                continue
+            recent = self._recent.get(feed)
+            if recent is None:
+                copied[feed] = (records, start, position)
+            else:
+                made = [(one.offset, from_kafka(one, self._prefix, owned=False)) for one in records]
+                recent.add(made, start, position)
+        if copied:
+            self.mirror.add(
+                {
+                    feed: ([from_kafka(one, self._prefix, owned=True) for one in records], start, position)
+                    for feed, (records, start, position) in copied.items()
+                }
+            )
+
+    def _fold(self, records: Sequence[In], *, first: bool) -> None:
+        now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        news = False
+        for record in records:
+            age_s = (now_ms - record.time_ms) / 1000 if first else 0.0
+            news |= self.who.fold(record, now_s, age_s)
+        if news:
+            self._told()

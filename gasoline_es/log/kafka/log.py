@@ -1,0 +1,660 @@
+"""The Kafka log: topics of a cluster behind the log port (design §6).
+
+An owner's section is one transaction of its partition's own transactional id: events, index, outgoing commands, replies and
+the inbox position, all or nothing. Taking a partition fences that id, so a former owner can commit nothing more; only then
+what is there is read. Reads are local: what a process has read of owners' topics lies in its :mod:`mirror`, and what anyone
+writes is kept in memory for as long as it is of use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakSet
+
+from gasoline_es.core.topics import OWNERS_TOPICS, Topics
+from gasoline_es.engine_log import EngineLog
+from gasoline_es.errors import (
+    Fenced,
+    LogCorrupt,
+    LogError,
+    LogFailed,
+    LogReadOnly,
+    PartitionOwned,
+)
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out
+from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
+from gasoline_es.log.kafka.follower import Follower
+from gasoline_es.log.kafka.kept import Kept
+from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.recent import Recent
+from gasoline_es.log.kafka.records import check_topic, from_kafka, to_kafka
+from gasoline_es.log.kafka.sender import Sender
+from gasoline_es.log.kafka.signs import Signs
+from gasoline_es.log.kafka.topics import WORKERS
+from gasoline_es.log.kafka.who import Held, Who, owner_key
+from gasoline_es.log.port import (
+    Appended,
+    Epoch,
+    Log,
+    LogInfo,
+    Member,
+    Offset,
+    Outcome,
+    Owner,
+    Ownership,
+    Position,
+    Problem,
+    Record,
+    Section,
+    SegmentInfo,
+    Tail,
+    Wanted,
+    about_json,
+)
+
+_log = EngineLog(__name__)
+
+SILENT_AFTER_S: Final = 10.0
+"""An owner that gave no sign of life for so long is taken for dead."""
+APPEND_LIMIT_S: Final = 10.0
+"""So long one transaction may take, by the broker's clock, too."""
+ASK_LIMIT_S: Final = 60.0
+"""A read waits for the broker no longer than this."""
+CLOSE_LIMIT_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Own:
+    """A partition that this handle owns."""
+
+    epoch: int
+    sender: Sender
+
+
+class KafkaTail(Tail):
+    """Position: ``{"offset": where to go on}``."""
+
+    def __init__(self, log: KafkaLog, feed: Feed, position: Position | None) -> None:
+        offset: object = 0 if position is None else position.get("offset", 0)
+        if not isinstance(offset, int) or offset < 0:
+            raise LogError(f"not a position in a topic of this log: {position!r}", position=position)
+        self._log = log
+        self._feed = feed
+        self._offset = offset
+        self._recent: Recent = log.keep(feed, offset, self)
+
+    @property
+    def offset(self) -> int:
+        """Where it goes on."""
+        return self._offset
+
+    def move_to(self, recent: Recent) -> None:
+        """Go on in what is kept from an earlier offset on."""
+        self._recent = recent
+
+    def poll(self, max_records: int = 10_000) -> list[Record]:
+        """Return what was read since the last poll (see the port; :meth:`Log.refresh` tells how current that is)."""
+        self._log.check_readable()
+        records, self._offset = self._recent.after(self._offset, max_records)
+        self._log.passed(self._feed)
+        return records
+
+    def waiting(self) -> int:
+        """Return how many records were read that no poll has returned."""
+        return self._recent.count(self._offset)
+
+    def skip(self) -> None:
+        """Pass everything that is published now. Asks the broker."""
+        self._log.wait_for(self._feed)
+        self._offset = max(self._offset, self._recent.position)
+        self._log.passed(self._feed)
+
+    @property
+    def position(self) -> Position:
+        """How far the polls have come."""
+        return Position({"offset": self._offset})
+
+
+class KafkaLog(Log):
+    """See :class:`gasoline_es.log.port.Log`. Made by :func:`gasoline_es.log.kafka.opening.open_kafka_log`."""
+
+    def __init__(
+        self,
+        url: str,
+        driver: Driver,
+        mirror: Mirror,
+        *,
+        namespace: str,
+        prefix: str,
+        partitions: int,
+        readonly: bool,
+        silent_after_s: float,
+        log_id: str,
+        derived: str,
+    ) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.partition_count = partitions
+        self.writable = not readonly
+        self.incarnation = "" if readonly else secrets.token_hex(8)
+        self.log_id = log_id
+        self.remote = True
+        self.derived = derived
+        self._driver: Final = driver
+        self._prefix: Final = prefix
+        self._topics: Final = Topics(namespace)
+        self._workers: Final = Feed(f"{prefix}{namespace}.{WORKERS}", 0)
+        self._owners_topics: Final = frozenset(f"{prefix}{namespace}.{name}" for name in OWNERS_TOPICS)
+        self._who: Final = Who(self.incarnation, silent_after_s)
+        self._kept: Final = Kept(prefix, self._workers, self._who, mirror, self._wake)
+        self._mirror: Final = mirror
+        self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke)
+        self._own: dict[int, _Own] = {}
+        self._taking: dict[int, asyncio.Lock] = {}
+        self._appending: Final = asyncio.Lock()
+        self._tails: dict[Feed, WeakSet[KafkaTail]] = {}
+        self._loop: Final = asyncio.get_running_loop()
+        self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
+        self._client: Sender | None = None
+        self._sent = 0
+        self._signs: Signs | None = None
+        self._silent_after_s = silent_after_s
+        self._failed: LogError | None = None
+        self._closed = False
+        self._dirty = True
+        self._waiter: asyncio.Future[None] | None = None
+
+    def start(self) -> Future[None]:
+        """Begin to follow who works here; the future ends once that is known."""
+        self._follower.start()
+        return self._follower.catch_up(self._workers)
+
+    def feed(self, topic: str, partition: int) -> Feed:
+        """Return a partition of a topic as the cluster calls it."""
+        return Feed(self._prefix + topic, partition)
+
+    @property
+    def damage(self) -> LogCorrupt | None:
+        """What the broker has lost, if it was found out."""
+        return self._failed if isinstance(self._failed, LogCorrupt) else None
+
+    # --- appending ----------------------------------------------------------------------------------------------------
+
+    async def append(self, sections: Sequence[Section]) -> list[Outcome]:
+        """Append each section as a transaction of its own, side by side (see the port)."""
+        self._usable()
+        fenced = [section for section in sections if section.epoch is not None]
+        if len({(section.partition, section.epoch) for section in fenced}) != len(fenced):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+        rendered = [[to_kafka(record, self._prefix) for record in section.records] for section in sections]
+        async with self._appending:
+            self._usable()
+            sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
+            if len(sending) == 1:
+                return [await sending[0]]
+            return list(await asyncio.gather(*sending))
+
+    async def _append_one(self, section: Section, records: Sequence[Out]) -> Outcome:
+        try:
+            if section.epoch is None:
+                if records:
+                    await self._loop.run_in_executor(self._pool, self._send, records)
+                return Appended({})
+            own = self._own.get(section.partition)
+            if own is None or own.epoch != section.epoch:
+                raise self._fenced(section.partition, section.epoch)
+            if not records:
+                await self.refresh()
+                if not self._holds(section.partition, own.epoch):
+                    raise self._fenced(section.partition, section.epoch)
+                return Appended({})
+            return await self._loop.run_in_executor(self._pool, self._commit, section, own, records)
+        except Fenced as error:
+            if section.epoch is not None:
+                self._lost(section.partition, section.epoch)
+            return error
+        except LogError as error:
+            return error if error.retryable else LogFailed(error.message)
+
+    def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
+        """Append an owner's section; in a thread. Its copies are in the mirror on return."""
+        mine = [at for at, record in enumerate(records) if self._is_own(record.feed, section.partition)]
+        if not mine:  # something has to tell whether it is there
+            registry = self.feed(self._topics.registry, section.partition)
+            records = [
+                *records,
+                Out(registry, b"append/%d" % section.partition, b"%d" % time.time_ns(), (), records[0].time_ms),
+            ]
+            mine = [len(records) - 1]
+        offsets = own.sender.send(records)
+        read: dict[Feed, list[In]] = {}
+        for at in mine:
+            record = records[at]
+            read.setdefault(record.feed, []).append(
+                In(record.feed, offsets[at], record.key, record.value, record.headers, record.time_ms)
+            )
+        self._kept.add(
+            {feed: (copies, self._mirror.position(feed), copies[-1].offset + 1) for feed, copies in read.items()}
+        )
+        self._consumed(section)
+        firsts = {feed.topic.removeprefix(self._prefix): Offset(copies[0].offset) for feed, copies in read.items()}
+        return Appended(firsts)
+
+    def _consumed(self, section: Section) -> None:
+        """Forget what an owner has consumed of its inbox for good: it has just recorded how far it came."""
+        key = self._topics.position_key(section.partition)
+        for record in section.records:
+            if record.key == key and record.topic == self._topics.registry and record.value is not None:
+                recent = self._kept.recent(self.feed(self._topics.inbox, section.partition))
+                if recent is not None:
+                    recent.forget(json.loads(record.value)["offset"])
+
+    def _send(self, records: Sequence[Out]) -> None:
+        """Append a client's records; in a thread. A marker among the replies tells whether they are there."""
+        client = self._client
+        if client is None:
+            evidence = OfClient(self._follower, self._kept)
+            client = self._client = Sender(
+                self._driver, f"{self._prefix}{self.namespace}.client.{self.incarnation}", APPEND_LIMIT_S, evidence
+            )
+        self._sent += 1
+        header = ((SENT, b"%d" % self._sent),)
+        marker = Out(self._reply_feed, self.incarnation.encode(), None, header, records[0].time_ms)
+        client.send([*records, marker])
+
+    @property
+    def _reply_feed(self) -> Feed:
+        return self.feed(self._topics.replies, self._topics.reply_partition(self.incarnation, self.partition_count))
+
+    def _is_own(self, feed: Feed, partition: int) -> bool:
+        return feed.partition == partition and feed.topic in self._owners_topics
+
+    # --- owning -------------------------------------------------------------------------------------------------------
+
+    async def acquire(self, partition: int) -> Ownership:
+        """Take the partition as a new epoch (see the port)."""
+        self._check_partition(partition)
+        self._usable()
+        async with self._taking.setdefault(partition, asyncio.Lock()):
+            own = self._own.get(partition)
+            if own is None:
+                await self._caught_up(self._workers)
+                self._refuse_owned(partition)
+                own = await self._loop.run_in_executor(self._pool, self._take, partition)
+                if self._closed:
+                    own.sender.stop()
+                    raise LogError(f"{self.url} is closed")
+                self._own[partition] = own
+                self._follower.leave(*self._own_feeds(partition))
+            return Ownership(partition, Epoch(own.epoch), self._ends(partition))
+
+    def _take(self, partition: int) -> _Own:
+        """Fence the partition's id, read what it has written, begin an epoch; in a thread."""
+        self._live()
+        epoch = 0
+        evidence = OfOwner(
+            self._follower,
+            self._kept,
+            self._workers,
+            self._own_feeds(partition),
+            lambda: self._holds(partition, epoch),
+        )
+        sender = Sender(self._driver, self._partition_id(partition), APPEND_LIMIT_S, evidence)
+        try:
+            sender.fence()
+            # What the last owner committed is there by now, and nothing of it comes any more.
+            self._follower.catch_up(self._workers, *self._own_feeds(partition)).result(ASK_LIMIT_S)
+            self._refuse_owned(partition)
+            held = self._who.held(partition)
+            epoch = 1 if held is None else held.epoch + 1
+            fate = sender.begin([self._owner_record(partition, epoch, released=False)])
+            if not isinstance(fate, Committed):
+                raise BrokerError(f"partition {partition} of {self.url} could not be taken: {fate.why}")
+            self._follower.catch_up(self._workers).result(ASK_LIMIT_S)
+        except TimeoutError:
+            sender.stop()
+            raise BrokerError(f"{self.url}: the broker did not answer in {ASK_LIMIT_S:g} s") from None
+        except BaseException:
+            sender.stop()
+            raise
+        return _Own(epoch, sender)
+
+    def _refuse_owned(self, partition: int) -> None:
+        held = self._who.held(partition)
+        if (
+            held is not None
+            and not held.released
+            and held.incarnation != self.incarnation
+            and self._who.lives(held.incarnation, time.monotonic())
+        ):
+            raise PartitionOwned(
+                f"partition {partition} of namespace {self.namespace!r} is owned by {held.incarnation}, which lives",
+                partition=partition,
+                owner=held.incarnation,
+                epoch=held.epoch,
+            )
+
+    async def release(self, partition: int) -> None:
+        """Give the partition up (see the port)."""
+        self._check_partition(partition)
+        self._usable()
+        async with self._appending:
+            own = self._own.pop(partition, None)
+            if own is not None:
+                await self._loop.run_in_executor(self._pool, self._give_up, partition, own)
+
+    def _give_up(self, partition: int, own: _Own) -> None:
+        with suppress(Fenced):  # somebody has taken it already
+            own.sender.send([self._owner_record(partition, own.epoch, released=True)])
+        own.sender.stop()
+        with suppress(LogError, TimeoutError):
+            self._follower.catch_up(self._workers).result(CLOSE_LIMIT_S)
+
+    def _owner_record(self, partition: int, epoch: int, *, released: bool) -> Out:
+        held = Held(epoch, self.incarnation, released, socket.gethostname(), os.getpid())
+        return Out(self._workers, owner_key(partition), held.json(), (), _now_ms())
+
+    def _partition_id(self, partition: int) -> str:
+        return f"{self._prefix}{self.namespace}.{partition}"
+
+    def _own_feeds(self, partition: int) -> list[Feed]:
+        return [Feed(topic, partition) for topic in sorted(self._owners_topics)]
+
+    def _ends(self, partition: int) -> dict[str, Offset]:
+        ends = {feed.topic.removeprefix(self._prefix): self._mirror.end(feed) for feed in self._own_feeds(partition)}
+        return {topic: end for topic, end in ends.items() if end}
+
+    def _holds(self, partition: int, epoch: int) -> bool:
+        held = self._who.held(partition)
+        return held is not None and (held.epoch, held.incarnation, held.released) == (epoch, self.incarnation, False)
+
+    def _lost(self, partition: int, epoch: int) -> None:
+        own = self._own.get(partition)
+        if own is not None and own.epoch == epoch:
+            del self._own[partition]
+            own.sender.stop()
+
+    def _fenced(self, partition: int, epoch: int | None) -> Fenced:
+        return Fenced(
+            f"partition {partition} of namespace {self.namespace!r} is not owned as epoch {epoch}",
+            partition=partition,
+            epoch=epoch,
+        )
+
+    def owner(self, partition: int) -> Owner | None:
+        """Return who holds the partition, as far as was heard (see the port)."""
+        self._check_partition(partition)
+        return self._who.owner(partition, time.monotonic(), mine=partition in self._own)
+
+    # --- who works here -----------------------------------------------------------------------------------------------
+
+    def _live(self) -> Signs:
+        """Give signs of life from now on."""
+        signs = self._signs
+        if signs is None:
+            sender = Sender(
+                self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", APPEND_LIMIT_S, OfSigns()
+            )
+            signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
+            signs.start()
+        return signs
+
+    def announce(self, about: Mapping[str, Any] | None) -> None:
+        """Tell the others about this process, within moments (see the port)."""
+        self._usable()
+        if about is not None:
+            about_json(about)
+        self._live().tell(about)
+
+    def members(self) -> list[Member]:
+        """Return who has told something and lives (see the port)."""
+        self.check_readable()
+        return self._who.members(time.monotonic(), None if self._signs is None else self._signs.about)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def refresh(self, *feeds: tuple[str, int]) -> None:
+        """See to it that reads have everything that was published before this call (see the port)."""
+        self.check_readable()
+        wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
+        if wanted or not feeds:
+            await self._caught_up(self._workers, *wanted)
+
+    async def _caught_up(self, *feeds: Feed) -> None:
+        try:
+            async with asyncio.timeout(ASK_LIMIT_S):
+                await asyncio.wrap_future(self._follower.catch_up(*feeds))
+        except TimeoutError:
+            raise self._unanswered() from None
+
+    def wait_for(self, feed: Feed) -> None:
+        """Do as :meth:`refresh` does, and block for it."""
+        if self._is_current(feed):
+            return
+        try:
+            self._follower.catch_up(feed).result(ASK_LIMIT_S)
+        except TimeoutError:
+            raise self._unanswered() from None
+
+    def _unanswered(self) -> BrokerError:
+        return BrokerError(
+            f"{self.url}: the broker did not answer in {ASK_LIMIT_S:g} s. Look whether it runs, and try again"
+        )
+
+    def _is_current(self, feed: Feed) -> bool:
+        """Whether this process is the only one that writes there, and knows all of it."""
+        return feed.topic in self._owners_topics and feed.partition in self._own
+
+    def _local(self, topic: str, partition: int) -> Feed:
+        """Return a single-writer feed that is kept up here; a first look at one waits until it is."""
+        self.check_readable()
+        feed = self.feed(topic, partition)
+        if not self._is_current(feed) and not self._follower.follows(feed):
+            check_topic(feed.topic)
+            self.wait_for(feed)
+        return feed
+
+    def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yield the records of a single-writer topic, of what was read so far (see the port)."""
+        feed = self._local(topic, partition)
+        end = self._mirror.end(feed)
+        return self._mirror.read(feed, start, end if stop is None else min(stop, end))
+
+    def read_at(
+        self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
+    ) -> list[Record]:
+        """Return the records at these ascending offsets (see the port)."""
+        feed = self._local(topic, partition)
+        found = self._mirror.read_at(feed, offsets)
+        if len(found) != len(offsets):
+            there = {record.offset for record in found}
+            missing = [offset for offset in offsets if offset not in there]
+            raise LogError(
+                f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
+                topic=topic,
+                partition=partition,
+                offsets=missing,
+            )
+        return found
+
+    def end(self, topic: str, partition: int) -> Offset:
+        """Return the offset after the last record that was read (see the port)."""
+        return self._mirror.end(self._local(topic, partition))
+
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+        """Open a many-writer topic's partition for reading (see the port)."""
+        self.check_readable()
+        feed = self.feed(topic, partition)
+        check_topic(feed.topic)
+        return KafkaTail(self, feed, position)
+
+    def keep(self, feed: Feed, first: int, tail: KafkaTail) -> Recent:
+        """Keep what is read of a many-writer feed from an offset on, for a tail (for :class:`KafkaTail`)."""
+        recent, again = self._kept.keep_from(feed, first)
+        if again:
+            for other in self._tails.get(feed, ()):
+                other.move_to(recent)
+            self._follower.restart(feed)
+        else:
+            self._follower.follow(feed)
+        self._tails.setdefault(feed, WeakSet()).add(tail)
+        return recent
+
+    def passed(self, feed: Feed) -> None:
+        """Forget what no tail of a feed has yet to give. Of an inbox the owner says when (see :meth:`_consumed`)."""
+        if feed.topic == self._prefix + self._topics.inbox:
+            return
+        recent, tails = self._kept.recent(feed), self._tails.get(feed, ())
+        if recent is not None and tails:
+            recent.forget(min(tail.offset for tail in tails))
+
+    def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
+        """Return the newest record that is wanted. Asks the broker, and reads what it has since that time (see the port)."""
+        self.check_readable()
+        feed = self.feed(topic, partition)
+        best: Record | None = None
+        reader = self._driver.reader()
+        try:
+            start = reader.since({feed: max(since_us, 0) // 1000}, ASK_LIMIT_S)[feed]
+            end = reader.ends([feed], ASK_LIMIT_S)[feed]
+            reader.assign({feed: start})
+            until_s = time.monotonic() + ASK_LIMIT_S
+            while reader.position(feed) < end:
+                for read in reader.poll(1_000, 0.1):
+                    record = from_kafka(read, self._prefix, owned=False)
+                    late = record.time_us >= since_us and (best is None or record.time_us >= best.time_us)
+                    if read.offset < end and late and wanted(record):
+                        best = record
+                if time.monotonic() > until_s:
+                    raise self._unanswered()
+        finally:
+            reader.close()
+        return best
+
+    async def changed(self) -> None:
+        """Return once something may have changed since the last call returned (see the port)."""
+        self.check_readable()
+        if self._waiter is not None:
+            raise RuntimeError("only one task at a time may wait for changes of a log")
+        living = self._who.living(time.monotonic())
+        while True:
+            self._waiter = self._loop.create_future()
+            try:
+                if self._dirty or self._closed:
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._silent_after_s / 10):
+                        await self._waiter
+                if self._who.living(time.monotonic()) != living:  # nobody wakes us because of one who fell silent
+                    break
+            finally:
+                self._waiter = None
+        self._dirty = False
+
+    def _wake(self) -> None:
+        """Let :meth:`changed` return; from any thread."""
+        self._dirty = True
+        waiter = self._waiter
+        if waiter is not None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits
+                self._loop.call_soon_threadsafe(_resolve, waiter)
+
+    def info(self) -> LogInfo:
+        """Return what ``log info`` shows."""
+        self.check_readable()
+        owners = [owner for p in range(self.partition_count) if (owner := self.owner(p)) is not None]
+        return LogInfo(self.url, self.log_id, {self.namespace: self.partition_count}, (), owners)
+
+    def verify(self) -> Iterator[Problem | SegmentInfo]:
+        """Yield nothing: the broker checks its batches itself, by a checksum of each."""
+        return iter(())
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self.partition_count:
+            raise LogError(
+                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
+                partition=partition,
+            )
+
+    def _usable(self) -> None:
+        self.check_readable()
+        if not self.writable:
+            raise LogReadOnly(f"{self.url} was opened for reading")
+
+    def check_readable(self) -> None:
+        """Raises: LogError: it is closed, or failed."""
+        if self._closed:
+            raise LogError(f"{self.url} is closed")
+        if self._failed is not None:
+            if isinstance(self._failed, LogCorrupt):
+                raise self._failed
+            raise LogFailed(self._failed.message)
+
+    def _broke(self, error: LogError) -> None:
+        self._failed = error
+        self._wake()
+
+    def crash(self) -> None:
+        """For tests: go away as the end of the process would. Nothing is released."""
+        self._closed = True
+        self._let_go()
+        self._wake()
+
+    def _let_go(self) -> None:
+        if self._signs is not None:
+            self._signs.stop()
+        for own in self._own.values():
+            own.sender.stop()
+        self._own.clear()
+        if self._client is not None:
+            self._client.stop()
+        self._follower.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._mirror.close()
+        self._driver.close()
+
+    async def close(self) -> None:
+        """Release every partition, let go of the cluster. Idempotent."""
+        if self._closed:
+            return
+        async with self._appending:
+            if self._closed:
+                return
+            self._closed = True
+            owned, self._own = self._own, {}
+            try:
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await asyncio.gather(
+                        *(self._loop.run_in_executor(self._pool, self._give_up, *one) for one in owned.items())
+                    )
+                    if self._signs is not None:
+                        await self._loop.run_in_executor(self._pool, self._signs.leave)
+            except TimeoutError:
+                _log.warning(
+                    "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}
+                )
+            for own in owned.values():
+                own.sender.stop()
+            await asyncio.to_thread(self._let_go)
+        self._wake()
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,160 @@
+"""Opening a Kafka log: the cluster, the topics, which log it is, and where its copies are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from gasoline_es.errors import LogError
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out
+from gasoline_es.log.kafka.log import APPEND_LIMIT_S, SILENT_AFTER_S, KafkaLog
+from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.settings import Address, make_driver
+from gasoline_es.log.kafka.topics import ASK_S, WORKERS, prepare
+from gasoline_es.log.kafka.who import LOG_KEY
+from gasoline_es.log.names import check_namespace, check_wanted
+
+_TRIES: Final = 20
+
+
+async def open_kafka_log(
+    url: str,
+    *,
+    namespace: str = "default",
+    partitions: int | None = None,
+    readonly: bool = False,
+    silent_after_s: float = SILENT_AFTER_S,
+    final: bool = False,
+    **options: Any,
+) -> KafkaLog:
+    """Open the namespace of a cluster, making its topics unless ``readonly``.
+
+    ``silent_after_s``: who gave no sign of life for so long is taken for dead. ``final`` changes nothing: what is read was
+    committed. Raises: LogError: it cannot be opened so. BrokerError: no broker was reached.
+    """
+    if options:
+        raise LogError(f"a Kafka log has no option {', '.join(sorted(options))}", url=url)
+    address = Address.of(url)
+    if address.namespace is not None:
+        if namespace not in ("default", address.namespace):
+            raise LogError(
+                f"{url!r} names the namespace {address.namespace!r}, and it was opened with namespace={namespace!r}: leave "
+                f"one of them out",
+                url=url,
+            )
+        namespace = address.namespace
+    check_namespace(namespace)
+    check_wanted(partitions)
+    return await open_cluster(
+        make_driver(address),
+        address,
+        namespace,
+        partitions=partitions,
+        readonly=readonly,
+        silent_after_s=silent_after_s,
+    )
+
+
+async def open_cluster(
+    driver: Driver,
+    address: Address,
+    namespace: str,
+    *,
+    partitions: int | None,
+    readonly: bool,
+    silent_after_s: float = SILENT_AFTER_S,
+) -> KafkaLog:
+    """Open a namespace by a driver that is set up. The log closes it. Raises: as :func:`open_kafka_log`."""
+    try:
+        count = await asyncio.to_thread(_prepare, driver, address, namespace, partitions, readonly)
+        workers = Feed(f"{address.prefix}{namespace}.{WORKERS}", 0)
+        log_id = await asyncio.to_thread(_log_id, driver, address, namespace, workers, readonly)
+        directory = state_dir_of(address, namespace, log_id)
+        mirror = await asyncio.to_thread(Mirror, directory / "mirror.sqlite")
+    except BaseException:
+        driver.close()
+        raise
+    log = KafkaLog(
+        str(address),
+        driver,
+        mirror,
+        namespace=namespace,
+        prefix=address.prefix,
+        partitions=count,
+        readonly=readonly,
+        silent_after_s=silent_after_s,
+        log_id=log_id,
+        derived=str(directory / "projections"),
+    )
+    try:
+        async with asyncio.timeout(ASK_S):
+            await asyncio.wrap_future(log.start())
+    except BaseException as error:
+        await log.close()
+        if isinstance(error, TimeoutError):
+            raise BrokerError(f"{address}: the broker did not answer in {ASK_S:g} s") from None
+        raise
+    return log
+
+
+def state_dir_of(address: Address, namespace: str, log_id: str) -> Path:
+    """Return where this machine keeps copies and views of a log: one directory for each log, whatever it is called now."""
+    if address.state_dir is not None:
+        base = Path(address.state_dir).expanduser()
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gasoline_es"
+    return base / f"{namespace}-{log_id}"
+
+
+def _prepare(driver: Driver, address: Address, namespace: str, partitions: int | None, readonly: bool) -> int:
+    admin = driver.admin()
+    try:
+        return prepare(
+            admin, str(address), address.prefix, namespace, partitions, address.replication, readonly=readonly
+        )
+    finally:
+        admin.close()
+
+
+def _log_id(driver: Driver, address: Address, namespace: str, workers: Feed, readonly: bool) -> str:
+    """Return which log this is: a name that was drawn when it was made, by whoever came first."""
+    found = _read_log_id(driver, workers)
+    if found is None and readonly:
+        raise LogError(f"namespace {namespace!r} in {address} was never opened for writing", namespace=namespace)
+    for _ in range(_TRIES):
+        if found is not None:
+            return found
+        writer = driver.writer(f"{address.prefix}{namespace}.log", APPEND_LIMIT_S)
+        try:
+            writer.fence()  # whoever was about to tell has told, or cannot any more
+            found = _read_log_id(driver, workers)
+            if found is None:
+                value = json.dumps({"log_id": secrets.token_hex(16)}).encode()
+                fate = writer.commit([Out(workers, LOG_KEY, value, (), time.time_ns() // 1_000_000)])
+                if not isinstance(fate, Committed):
+                    time.sleep(0.1)
+                found = _read_log_id(driver, workers)
+        finally:
+            writer.close()
+    raise BrokerError(f"{address}: the log could not be given its name, though the broker answers")
+
+
+def _read_log_id(driver: Driver, workers: Feed) -> str | None:
+    found: list[In] = []
+    reader = driver.reader()
+    try:
+        begin, end = reader.begins([workers], ASK_S)[workers], reader.ends([workers], ASK_S)[workers]
+        reader.assign({workers: begin})
+        until_s = time.monotonic() + ASK_S
+        while reader.position(workers) < end and not found:
+            found += [one for one in reader.poll(1_000, 0.1) if one.key == LOG_KEY and one.value is not None]
+            if time.monotonic() > until_s:
+                raise BrokerError(f"the broker did not answer in {ASK_S:g} s")
+    finally:
+        reader.close()
+    return json.loads(found[0].value or b"{}")["log_id"] if found else None

@@ -1,0 +1,160 @@
+"""Who works on a namespace: owners of partitions, and what processes tell about themselves, as a fold of one small topic.
+
+``<ns>.workers`` has one partition and is compacted. Its keys:
+
+* ``log``: which log this is; read when it is opened.
+* ``owner/<partition>``: the newest epoch. It is written in a transaction of that partition's own transactional id, so that a
+  fenced owner cannot write it.
+* ``worker/<incarnation>``: a sign of life every few seconds; a tombstone when it leaves.
+
+Who gives no sign of life is taken for dead. How long ago the last one came is measured by this process's own monotonic
+clock, not by anybody's wall clock; only for what was there before it looked, the record's time says how old it is.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gasoline_es.log.kafka.drivers.port import In
+from gasoline_es.log.port import Epoch, Member, Owner
+
+LOG_KEY: Final = b"log"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The newest epoch of a partition."""
+
+    epoch: int
+    incarnation: str
+    released: bool
+    host: str
+    pid: int
+
+    def json(self) -> bytes:
+        """Render it as the value of its record."""
+        return json.dumps(
+            {
+                "epoch": self.epoch,
+                "owner": self.incarnation,
+                "released": self.released,
+                "host": self.host,
+                "pid": self.pid,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+
+def owner_key(partition: int) -> bytes:
+    """The key under which a partition's owner is told."""
+    return b"owner/%d" % partition
+
+
+def worker_key(incarnation: str) -> bytes:
+    """The key of a process's signs of life."""
+    return f"worker/{incarnation}".encode()
+
+
+@dataclass(slots=True)
+class _Sign:
+    """The last sign of life of a process: by the monotonic clock, and what it told."""
+
+    seen_s: float
+    about: Mapping[str, Any] | None
+    host: str
+    pid: int
+
+
+class Who:
+    """The fold. Any thread may use it."""
+
+    def __init__(self, incarnation: str, silent_after_s: float) -> None:
+        self._me: Final = incarnation
+        self._silent_after_s: Final = silent_after_s
+        self._lock: Final = threading.Lock()
+        self._held: dict[int, Held] = {}
+        self._signs: dict[str, _Sign] = {}
+
+    # --- folding ------------------------------------------------------------------------------------------------------
+
+    def fold(self, record: In, now_s: float, age_s: float) -> bool:
+        """Take a record; whether it tells more than that somebody lives on. ``age_s``: how long it has been on the broker."""
+        key = record.key or b""
+        kind, _, name = key.partition(b"/")
+        with self._lock:
+            if kind == b"owner" and record.value is not None:
+                return self._fold_owner(int(name), _read(record.value))
+            if kind == b"worker":
+                return self._fold_sign(name.decode(errors="replace"), record.value, now_s - max(age_s, 0.0))
+        return False
+
+    def _fold_owner(self, partition: int, told: Mapping[str, Any]) -> bool:
+        held = Held(told["epoch"], told["owner"], told["released"], told.get("host", ""), told.get("pid", 0))
+        before = self._held.get(partition)
+        if before is None or held.epoch >= before.epoch:
+            self._held[partition] = held
+        return True
+
+    def _fold_sign(self, incarnation: str, value: bytes | None, seen_s: float) -> bool:
+        if value is None:
+            return self._signs.pop(incarnation, None) is not None
+        told = _read(value)
+        before = self._signs.get(incarnation)
+        about = told.get("about")
+        self._signs[incarnation] = _Sign(seen_s, about, told.get("host", ""), told.get("pid", 0))
+        return before is None or before.about != about or seen_s - before.seen_s >= self._silent_after_s
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def held(self, partition: int) -> Held | None:
+        """Return the newest epoch of a partition; None: it never had any."""
+        return self._held.get(partition)
+
+    def lives(self, incarnation: str, now_s: float) -> bool:
+        """Whether a process gave a sign of life lately; this one does in any case."""
+        if incarnation == self._me:
+            return True
+        sign = self._signs.get(incarnation)
+        return sign is not None and now_s - sign.seen_s < self._silent_after_s
+
+    def living(self, now_s: float) -> frozenset[str]:
+        """Return the other processes that live."""
+        with self._lock:
+            return frozenset(name for name in self._signs if name != self._me and self.lives(name, now_s))
+
+    def owner(self, partition: int, now_s: float, *, mine: bool) -> Owner | None:
+        """Return who holds a partition. ``mine``: this handle does, as far as it knows."""
+        held = self._held.get(partition)
+        if held is None:
+            return None
+        return Owner(
+            partition=partition,
+            epoch=Epoch(held.epoch),
+            incarnation=held.incarnation,
+            alive=self.lives(held.incarnation, now_s),
+            mine=mine and held.incarnation == self._me and not held.released,
+            released=held.released,
+            host=held.host,
+            pid=held.pid,
+        )
+
+    def members(self, now_s: float, own: Mapping[str, Any] | None) -> list[Member]:
+        """Return the processes that live and have told something, by incarnation. ``own``: what this one tells."""
+        with self._lock:
+            found = [
+                Member(name, sign.about, False, sign.host, sign.pid)
+                for name, sign in self._signs.items()
+                if sign.about is not None and name != self._me and self.lives(name, now_s)
+            ]
+        if own is not None:
+            found.append(Member(self._me, own, True))
+        return sorted(found, key=lambda member: member.incarnation)
+
+
+def _read(value: bytes) -> Mapping[str, Any]:
+    told: Any = json.loads(value)
+    return told if isinstance(told, dict) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,295 @@
+"""A cluster in memory behind the drivers' interface: transactions, markers, fencing, and faults where a test wants them.
+
+It keeps to what Kafka promises and no more: offsets are used up by markers and by aborted records, a committed reader stops
+before the first open transaction, and a fenced writer can do nothing more. A fault is given for one commit of one
+transactional id: what became of it, and what its writer learns of that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from gasoline_es.log.kafka.drivers.port import (
+    Admin,
+    Assignments,
+    BrokerError,
+    Committed,
+    Driver,
+    Fate,
+    Feed,
+    In,
+    Member,
+    NewTopic,
+    NotWritten,
+    Out,
+    PlainWriter,
+    Reader,
+    Refused,
+    TopicInfo,
+    Unknown,
+    Writer,
+)
+
+Fault = Literal["unanswered", "lost", "open", "refused", "aborted"]
+"""Of one commit. ``unanswered``: it counts, and its writer is told that it is unknown. ``lost``: it does not count, and the
+same. ``open``: its records are there, neither committed nor aborted, and the same. ``aborted``: its writer knows that."""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    state: Literal["open", "committed", "aborted"] = "open"
+    offsets: list[tuple[Feed, int]] = field(default_factory=list[tuple[Feed, int]])
+
+
+@dataclass(slots=True)
+class _Entry:
+    record: In | None
+    transaction: _Transaction
+
+
+@dataclass(slots=True)
+class _Topic:
+    info: TopicInfo
+    feeds: dict[int, list[_Entry]] = field(default_factory=dict[int, list[_Entry]])
+    begins: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class Cluster:
+    """What the drivers of all processes share."""
+
+    def __init__(self) -> None:
+        self.lock: Final = threading.Condition()
+        self.topics: dict[str, _Topic] = {}
+        self.away = False
+        """No broker answers."""
+        self.faults: dict[str, list[Fault]] = {}
+        """By transactional id, for its next commits."""
+        self.epochs: dict[str, int] = {}
+        self.left_open: dict[str, list[_Transaction]] = {}
+        self.before_commit: Callable[[str], None] = lambda transactional_id: None
+        """Called by a writer's thread before it commits."""
+
+    def answer(self) -> None:
+        """Raises: BrokerError: nobody does."""
+        if self.away:
+            raise BrokerError("no broker answers")
+
+    def entries(self, feed: Feed) -> list[_Entry]:
+        """Return what a partition holds."""
+        topic = self.topics.get(feed.topic)
+        if topic is None or not 0 <= feed.partition < topic.info.partitions:
+            raise BrokerError(f"there is no {feed}")
+        return topic.feeds.setdefault(feed.partition, [])
+
+    def write(self, transaction: _Transaction, records: Sequence[Out]) -> list[int]:
+        """Append records of an open transaction; return their offsets."""
+        offsets: list[int] = []
+        for out in records:
+            entries = self.entries(out.feed)
+            offset = len(entries)
+            entries.append(
+                _Entry(In(out.feed, offset, out.key, out.value, tuple(out.headers), out.time_ms), transaction)
+            )
+            transaction.offsets.append((out.feed, offset))
+            offsets.append(offset)
+        return offsets
+
+    def end(self, transaction: _Transaction, state: Literal["committed", "aborted"]) -> None:
+        """Commit or abort: a marker in every partition it has written to."""
+        transaction.state = state
+        for feed in dict.fromkeys(feed for feed, _ in transaction.offsets):
+            self.entries(feed).append(_Entry(None, transaction))
+        self.lock.notify_all()
+
+    def stable_end(self, feed: Feed) -> int:
+        """Where a committed reader stops for now."""
+        entries = self.entries(feed)
+        for offset, entry in enumerate(entries):
+            if entry.record is not None and entry.transaction.state == "open":
+                return offset
+        return len(entries)
+
+
+class MemoryWriter(Writer):
+    """A transactional id at work."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self._id = transactional_id
+        self._epoch = 0
+
+    def fence(self) -> None:
+        with self._cluster.lock:
+            self._cluster.answer()
+            self._epoch = self._cluster.epochs[self._id] = self._cluster.epochs.get(self._id, 0) + 1
+            for left in self._cluster.left_open.pop(self._id, []):
+                self._cluster.end(left, "aborted")
+
+    def commit(self, records: Sequence[Out]) -> Fate:
+        self._cluster.before_commit(self._id)
+        cluster = self._cluster
+        with cluster.lock:
+            if cluster.away:
+                return NotWritten("no broker answers")
+            if self._epoch == 0 or cluster.epochs.get(self._id) != self._epoch:
+                return Refused(f"{self._id} was fenced")
+            faults = cluster.faults.get(self._id)
+            fault = faults.pop(0) if faults else None
+            if fault == "lost":
+                return Unknown("the answer got lost")
+            transaction = _Transaction()
+            offsets = cluster.write(transaction, records)
+            if fault == "open":
+                cluster.left_open.setdefault(self._id, []).append(transaction)
+                return Unknown("the answer got lost")
+            if fault in ("aborted", "refused"):
+                cluster.end(transaction, "aborted")
+                return NotWritten("aborted") if fault == "aborted" else Refused("fenced")
+            cluster.end(transaction, "committed")
+            return Unknown("the answer got lost") if fault == "unanswered" else Committed(offsets)
+
+    def close(self) -> None:
+        self._epoch = 0
+
+
+class MemoryReader(Reader):
+    """Reads what is committed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._at: dict[Feed, int] = {}
+        self._woken = False
+
+    def assign(self, starts: Mapping[Feed, int]) -> None:
+        with self._cluster.lock:
+            begins = {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in starts}
+            self._at = {feed: self._at.get(feed, max(start, begins[feed])) for feed, start in starts.items()}
+
+    def poll(self, max_records: int, timeout_s: float) -> Sequence[In]:
+        until_s = time.monotonic() + timeout_s
+        with self._cluster.lock:
+            while True:
+                found = self._take(max_records)
+                left_s = until_s - time.monotonic()
+                if found or self._woken or left_s <= 0:
+                    self._woken = False
+                    return found
+                self._cluster.lock.wait(left_s)
+
+    def _take(self, count: int) -> list[In]:
+        found: list[In] = []
+        if self._cluster.away:
+            return found
+        for feed, at in self._at.items():
+            entries, stop = self._cluster.entries(feed), self._cluster.stable_end(feed)
+            while at < stop and len(found) < count:
+                entry = entries[at]
+                if entry.record is not None and entry.transaction.state == "committed":
+                    found.append(entry.record)
+                at += 1
+            self._at[feed] = at
+        return found
+
+    def position(self, feed: Feed) -> int:
+        return self._at[feed]
+
+    def seek(self, feed: Feed, offset: int) -> None:
+        with self._cluster.lock:
+            self._at[feed] = offset
+
+    def stable_ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        with self._cluster.lock:
+            self._cluster.answer()
+            return {feed: self._cluster.stable_end(feed) for feed in feeds}
+
+    def ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        with self._cluster.lock:
+            self._cluster.answer()
+            return {feed: len(self._cluster.entries(feed)) for feed in feeds}
+
+    def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        with self._cluster.lock:
+            self._cluster.answer()
+            return {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in feeds}
+
+    def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
+        with self._cluster.lock:
+            self._cluster.answer()
+            found: dict[Feed, int] = {}
+            for feed, time_ms in feeds.items():
+                entries = self._cluster.entries(feed)
+                late = (
+                    at for at, one in enumerate(entries) if one.record is not None and one.record.time_ms >= time_ms
+                )
+                found[feed] = next(late, len(entries))
+            return found
+
+    def wake(self) -> None:
+        with self._cluster.lock:
+            self._woken = True
+            self._cluster.lock.notify_all()
+
+    def close(self) -> None: ...
+
+
+class MemoryAdmin(Admin):
+    """Makes topics and looks at them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
+        with self._cluster.lock:
+            self._cluster.answer()
+            return {name: self._cluster.topics[name].info for name in topics if name in self._cluster.topics}
+
+    def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:
+        with self._cluster.lock:
+            self._cluster.answer()
+            for new in topics:
+                self._cluster.topics.setdefault(new.name, _Topic(TopicInfo(new.partitions, 1, dict(new.config))))
+
+    def delete_before(self, feeds: Mapping[Feed, int], timeout_s: float) -> None:
+        with self._cluster.lock:
+            self._cluster.answer()
+            for feed, before in feeds.items():
+                self._cluster.topics[feed.topic].begins[feed.partition] = before
+
+    def cluster_id(self, timeout_s: float) -> str:
+        self._cluster.answer()
+        return "memory"
+
+    def close(self) -> None: ...
+
+
+class MemoryDriver(Driver):
+    """A client library for a cluster in memory."""
+
+    name = "memory"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def writer(self, transactional_id: str, timeout_s: float) -> Writer:
+        return MemoryWriter(self._cluster, transactional_id)
+
+    def plain_writer(self, timeout_s: float) -> PlainWriter:
+        raise NotImplementedError("the log writes in transactions only")
+
+    def reader(self, *, uncommitted: bool = False) -> Reader:
+        assert not uncommitted
+        return MemoryReader(self._cluster)
+
+    def member(
+        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
+    ) -> Member:
+        raise NotImplementedError("nobody assigns partitions")
+
+    def admin(self) -> Admin:
+        return MemoryAdmin(self._cluster)
+
+    def close(self) -> None: ...
