@@ -1,0 +1,1 @@
+"""The Kafka log: the log port over Apache Kafka (design §6)."""

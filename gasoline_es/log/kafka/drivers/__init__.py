@@ -1,0 +1,1 @@
+"""The Kafka clients that the log can use, behind one interface."""
