@@ -78,6 +78,13 @@ services: $(VENV)/.installed-dev
 	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql >/dev/null; \
 	  }; \
 	} || echo 'There is no PostgreSQL here: the tests that need one are skipped, or fail in CI.'
+	@$(BIN)/python -m tests.kafka_server || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+	    echo 'Installing Java and Maven, which bring the broker that the tests of the Kafka log need'; \
+	    apt-get update -qq; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends default-jre-headless maven >/dev/null; \
+	  } && $(BIN)/python -m tests.kafka_server; \
+	} || echo 'There is no Kafka broker here: the tests that need one are skipped, or fail in CI.'
 
 # Every check runs, whatever the others say. pytest comes last, so that its closing line closes the output.
 test: $(VENV)/.installed-dev services

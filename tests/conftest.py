@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests import kafka_server
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -33,6 +37,22 @@ def shared(request: pytest.FixtureRequest) -> Path:
 def tmp_log_url(tmp_path: Path) -> str:
     """The URL of a file log that does not exist yet."""
     return f"file:{tmp_path}/log"
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Kafka broker that all tests of a run share. Who uses it keeps to a namespace of its own."""
+    folder = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        folder = folder.parent  # the processes of a run have it in common
+    with kafka_server.shared(folder / "kafka") as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture
+def kafka_namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"t-{secrets.token_hex(6)}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

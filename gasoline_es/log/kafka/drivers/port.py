@@ -193,7 +193,7 @@ class Reader(ABC):
     def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
         """Return for each feed the first offset whose time is at or after these milliseconds; its end where there is none.
 
-        From any thread. Raises: BrokerError.
+        A marker of a transaction has a time too, the broker's, and may be the first. From any thread. Raises: BrokerError.
         """
 
     @abstractmethod

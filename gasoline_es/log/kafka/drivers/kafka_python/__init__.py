@@ -1,0 +1,62 @@
+"""The driver on kafka-python, which is always installed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
+from gasoline_es.log.kafka.drivers.kafka_python.member import KafkaPythonMember
+from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
+from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
+from gasoline_es.log.kafka.drivers.port import Admin, Assignments, Driver, Member, PlainWriter, Reader, Writer
+
+_ADMIN_S: Final = 10.0
+
+
+class KafkaPythonDriver(Driver):
+    """Makes clients of kafka-python. ``config``: how the cluster is reached, as its clients take it."""
+
+    name = "kafka-python"
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self._shared: KafkaPythonAdmin | None = None
+
+    def writer(self, transactional_id: str, timeout_s: float) -> Writer:
+        """Make a writer (see the port)."""
+        return KafkaPythonWriter(self._config, transactional_id, timeout_s)
+
+    def plain_writer(self, timeout_s: float) -> PlainWriter:
+        """Make a writer without transactions (see the port)."""
+        return KafkaPythonPlainWriter(self._config, timeout_s)
+
+    def reader(self, *, uncommitted: bool = False) -> Reader:
+        """Make a reader (see the port)."""
+        return KafkaPythonReader(self._config, uncommitted, self._shared_admin)
+
+    def member(
+        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
+    ) -> Member:
+        """Make a member of a group (see the port)."""
+        return KafkaPythonMember(self._config, group, topics, calls, session_timeout_s)
+
+    def admin(self) -> Admin:
+        """Make an admin (see the port)."""
+        return KafkaPythonAdmin(self._config, _ADMIN_S)
+
+    def _shared_admin(self) -> KafkaPythonAdmin:
+        """Return the one that all readers look offsets up by."""
+        with self._lock:
+            if self._shared is None:
+                self._shared = KafkaPythonAdmin(self._config, _ADMIN_S)
+            return self._shared
+
+    def close(self) -> None:
+        """Let go of what its readers share (see the port)."""
+        with self._lock:
+            shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()

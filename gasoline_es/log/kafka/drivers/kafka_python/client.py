@@ -1,0 +1,70 @@
+"""What kafka-python is called by here, and what its errors mean."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from gasoline_es.log.kafka.drivers.port import BrokerError
+
+with warnings.catch_warnings():
+    # It reads its schemas, while it is imported, by a function that Python 3.11 calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka as _kafka  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.admin as _admin  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.coordinator.assignors.cooperative_sticky as _sticky  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.errors as _errors  # pyright: ignore[reportMissingTypeStubs]
+
+# The library has no types of its own that could be relied on.
+kafka: Any = _kafka
+admin: Any = _admin
+sticky: Any = _sticky
+errors: Any = _errors
+
+KafkaError: type[Exception] = errors.KafkaError
+
+# The broker has looked at the record, or the client has, and neither will ever take it.
+_NEVER_WRITTEN: tuple[type[Exception], ...] = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordListTooLargeError,
+    errors.InvalidTopicError,
+    errors.InvalidTimestampError,
+    errors.TopicAuthorizationFailedError,
+    errors.PolicyViolationError,
+)
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether a record was refused for its size."""
+    return isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError)
+
+
+def is_never_written(error: BaseException) -> bool:
+    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
+    return isinstance(error, _NEVER_WRITTEN)
+
+
+def is_fenced(error: BaseException | None, producer: Any) -> bool:
+    """Whether this says that a producer was fenced.
+
+    Only the first error says so by its type; the later ones are plain, and carry it, or tell it in words.
+    """
+    manager = getattr(producer, "_transaction_manager", None)
+    said: list[Any] = [error, *getattr(error, "args", ()), getattr(manager, "last_error", None)]
+    fenced = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+    return any(isinstance(one, fenced) or "ProducerFencedError" in str(one) for one in said)
+
+
+def describe(error: BaseException) -> str:
+    """Tell an error with its kind: many have no words of their own."""
+    words = str(error)
+    kind = type(error).__name__
+    return words if kind in words else f"{kind}: {words}"
+
+
+def broker_error(what: str, config: dict[str, Any], error: BaseException) -> BrokerError:
+    """Make the error for what did not work, with where that was."""
+    where = ",".join(config["bootstrap_servers"])
+    hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
+    away = isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError | TimeoutError)
+    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)

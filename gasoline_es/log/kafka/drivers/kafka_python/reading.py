@@ -1,0 +1,131 @@
+"""Reading by kafka-python, whose consumer knows no wake-up and no second thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
+from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka
+from gasoline_es.log.kafka.drivers.port import FIRST, BrokerError, Feed, In, OffsetGone, Reader
+
+_SLICE_S = 0.05
+_LOOKUP_S = 5.0
+
+
+class KafkaPythonReader(Reader):
+    """Reads feeds (see the port)."""
+
+    def __init__(self, config: dict[str, Any], uncommitted: bool, admin: Callable[[], KafkaPythonAdmin]) -> None:
+        self._config = config
+        self._admin = admin
+        self._woken = threading.Event()
+        try:
+            self._consumer = kafka.KafkaConsumer(
+                **config,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                isolation_level="read_uncommitted" if uncommitted else "read_committed",
+                bootstrap_timeout_ms=10_000,
+                reconnect_backoff_max_ms=1000,
+                retry_backoff_ms=50,
+                allow_auto_create_topics=False,
+                metrics_enabled=False,
+            )
+        except KafkaError as error:
+            raise broker_error("nothing can be read", config, error) from error
+
+    def assign(self, starts: Mapping[Feed, int]) -> None:
+        """Read these feeds and no others from now on (see the port)."""
+        before = self._consumer.assignment()
+        self._consumer.assign([kafka.TopicPartition(*feed) for feed in starts])
+        for feed, offset in starts.items():
+            if kafka.TopicPartition(*feed) not in before:
+                self.seek(feed, offset)
+
+    def seek(self, feed: Feed, offset: int) -> None:
+        """Read a feed that is assigned from another offset on (see the port)."""
+        place = kafka.TopicPartition(*feed)
+        if offset == FIRST:
+            self._consumer.seek_to_beginning(place)
+        else:
+            self._consumer.seek(place, offset)
+
+    def poll(self, max_records: int, timeout_s: float) -> Sequence[In]:
+        """Return records that came (see the port)."""
+        deadline = time.monotonic() + timeout_s
+        while not self._woken.is_set():
+            left_s = deadline - time.monotonic()
+            slice_ms = int(max(min(left_s, _SLICE_S), 0) * 1000)
+            came: dict[Any, list[Any]] = {}
+            try:
+                came = self._consumer.poll(timeout_ms=slice_ms, max_records=max_records)
+            except errors.OffsetOutOfRangeError as error:
+                raise self._gone(error) from error
+            except KafkaError as error:
+                if not isinstance(error, errors.RetriableError):
+                    raise broker_error("nothing can be read", self._config, error) from error
+                self._woken.wait(slice_ms / 1000)
+            if came:
+                return [
+                    In(Feed(one.topic, one.partition), one.offset, one.key, one.value, one.headers, one.timestamp)
+                    for records in came.values()
+                    for one in records
+                ]
+            if left_s <= 0:
+                return []
+        self._woken.clear()
+        return []
+
+    def _gone(self, error: Any) -> BrokerError:
+        (place, offset) = next(iter(dict(error.args[0]).items()))
+        feed = Feed(place.topic, place.partition)
+        try:
+            begin, end = self.begins([feed], _LOOKUP_S)[feed], self.ends([feed], _LOOKUP_S)[feed]
+        except BrokerError as failed:
+            return failed
+        return OffsetGone(
+            f"topic {feed.topic!r}, partition {feed.partition}, is to be read from offset {offset}, and the broker has "
+            f"{begin} to {end}",
+            topic=feed.topic,
+            partition=feed.partition,
+            offset=offset,
+            begin=begin,
+            end=end,
+        )
+
+    def position(self, feed: Feed) -> int:
+        """Return the offset from which a feed is read on (see the port)."""
+        found = self._consumer.position(kafka.TopicPartition(*feed), timeout_ms=int(_LOOKUP_S * 1000))
+        if found is None:
+            raise BrokerError(f"where topic {feed.topic!r}, partition {feed.partition}, begins was not to be learned")
+        return int(found)
+
+    def ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        """Return the high watermarks (see the port)."""
+        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s)
+
+    def stable_ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        """Return the last stable offsets (see the port)."""
+        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s, isolation="read_committed")
+
+    def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        """Return the first offsets that the broker still has (see the port)."""
+        return self._admin().offsets(dict.fromkeys(feeds, -2), timeout_s)
+
+    def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
+        """Return the first offsets at or after these times (see the port)."""
+        found = self._admin().offsets(feeds, timeout_s)
+        none = [feed for feed, offset in found.items() if offset < 0]
+        return {**found, **self.ends(none, timeout_s)}
+
+    def wake(self) -> None:
+        """Let a poll that waits return soon (see the port)."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._consumer.close(autocommit=False)
