@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,9 @@ class TestClusterOfMemory(OnKafka):
                 MemoryDriver(cluster),
                 address,
                 namespace,
-                partitions=partitions or 16,
+                partitions=partitions,
                 readonly=readonly,
                 silent_after_s=1.0,
             )
 
         return open_one
-
-
-__all__ = ["Callable"]

@@ -17,6 +17,7 @@ from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Reader
 
 POLL_RECORDS: Final = 5_000
 POLL_S: Final = 0.5
+WAITED_FOR_S: Final = 0.005
 ASK_S: Final = 10.0
 """So long one question to the broker may take. Whoever asked waits on: it is asked again."""
 AGAIN_S: Final = 0.2
@@ -151,11 +152,13 @@ class Follower:
                     self._assign(reader, followed, assigned)
                     assigned = followed
                 self._ask(reader, waiting)
-                if assigned:
-                    self._read(reader, assigned, POLL_S if all(one.targets is not None for one in waiting) else 0.0)
-                else:
-                    time.sleep(0.01)  # nothing is followed yet: somebody is about to say what
                 waiting = self._answer(reader, waiting, assigned)
+                if assigned:
+                    # What one waits for may end with what is no record, which no poll returns for.
+                    self._read(reader, assigned, WAITED_FOR_S if waiting else POLL_S)
+                    waiting = self._answer(reader, waiting, assigned)
+                else:
+                    time.sleep(WAITED_FOR_S)  # nothing is followed yet: somebody is about to say what
         except LogError as error:
             self._fail(error, waiting)
         except Exception as error:

@@ -14,14 +14,14 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakSet
 
-from gasoline_es.core.topics import OWNERS_TOPICS, Topics
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import (
     Fenced,
@@ -159,6 +159,12 @@ class KafkaLog(Log):
         self._kept: Final = Kept(prefix, self._workers, self._who, mirror, self._wake)
         self._mirror: Final = mirror
         self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke)
+        self._known: set[Feed] = {
+            Feed(f"{prefix}{namespace}.{name}", partition)
+            for name in (*OWNERS_TOPICS, *ANYONES_TOPICS)
+            for partition in range(partitions)
+        }
+        """Feeds that are known to be there."""
         self._own: dict[int, _Own] = {}
         self._taking: dict[int, asyncio.Lock] = {}
         self._appending: Final = asyncio.Lock()
@@ -199,6 +205,7 @@ class KafkaLog(Log):
         rendered = [[to_kafka(record, self._prefix) for record in section.records] for section in sections]
         async with self._appending:
             self._usable()
+            await self._require({record.feed for records in rendered for record in records} - self._known)
             sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
             if len(sending) == 1:
                 return [await sending[0]]
@@ -225,6 +232,24 @@ class KafkaLog(Log):
             return error
         except LogError as error:
             return error if error.retryable else LogFailed(error.message)
+
+    async def _require(self, feeds: Set[Feed]) -> None:
+        """Raises: LogError: one of these is not there. Nothing would be recorded by waiting for it."""
+        if feeds:
+            await self._loop.run_in_executor(self._pool, self._look_for, feeds)
+
+    def _look_for(self, feeds: Set[Feed]) -> None:
+        admin = self._driver.admin()
+        try:
+            there = admin.describe(sorted({feed.topic for feed in feeds}), ASK_LIMIT_S)
+        finally:
+            admin.close()
+        for feed in feeds:
+            found = there.get(feed.topic)
+            if found is None or not 0 <= feed.partition < found.partitions:
+                what = f"partition {feed.partition} of topic {feed.topic!r}" if found else f"topic {feed.topic!r}"
+                raise LogError(f"{what} is not there: make it before something is sent to it", topic=feed.topic)
+        self._known |= feeds
 
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
         """Append an owner's section; in a thread. Its copies are in the mirror on return."""
@@ -426,7 +451,10 @@ class KafkaLog(Log):
     async def refresh(self, *feeds: tuple[str, int]) -> None:
         """See to it that reads have everything that was published before this call (see the port)."""
         self.check_readable()
+        for topic, _ in feeds:
+            check_topic(self._prefix + topic)
         wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
+        await self._require(set(wanted) - self._known)
         if wanted or not feeds:
             await self._caught_up(self._workers, *wanted)
 
@@ -461,6 +489,7 @@ class KafkaLog(Log):
         feed = self.feed(topic, partition)
         if not self._is_current(feed) and not self._follower.follows(feed):
             check_topic(feed.topic)
+            self._look_for({feed} - self._known)
             self.wait_for(feed)
         return feed
 
@@ -496,6 +525,8 @@ class KafkaLog(Log):
         self.check_readable()
         feed = self.feed(topic, partition)
         check_topic(feed.topic)
+        if feed not in self._known:
+            self._look_for({feed})
         return KafkaTail(self, feed, position)
 
     def keep(self, feed: Feed, first: int, tail: KafkaTail) -> Recent:
