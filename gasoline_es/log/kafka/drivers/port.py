@@ -17,6 +17,9 @@ from gasoline_es.errors import LogError
 FIRST: Final = -2
 """Where a reader starts that wants whatever the broker still has. An offset that it has no more is an error otherwise."""
 
+FETCH_WAIT_MS: Final = 100
+"""How long a broker holds a reader's request that it has nothing for. Meanwhile the reader can ask for nothing else."""
+
 
 class Feed(NamedTuple):
     """A partition of a topic."""

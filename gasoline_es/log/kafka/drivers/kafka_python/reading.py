@@ -9,7 +9,7 @@ from typing import Any
 
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka
-from gasoline_es.log.kafka.drivers.port import FIRST, BrokerError, Feed, In, OffsetGone, Reader
+from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In, OffsetGone, Reader
 
 _SLICE_S = 0.05
 _LOOKUP_S = 5.0
@@ -29,6 +29,7 @@ class KafkaPythonReader(Reader):
                 enable_auto_commit=False,
                 auto_offset_reset="none",
                 isolation_level="read_uncommitted" if uncommitted else "read_committed",
+                fetch_max_wait_ms=FETCH_WAIT_MS,
                 bootstrap_timeout_ms=10_000,
                 reconnect_backoff_max_ms=1000,
                 retry_backoff_ms=50,

@@ -1,0 +1,60 @@
+"""The driver on confluent-kafka, which the extra `confluent` installs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
+from gasoline_es.log.kafka.drivers.confluent.member import ConfluentMember
+from gasoline_es.log.kafka.drivers.confluent.reading import ConfluentReader
+from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentPlainWriter, ConfluentWriter
+from gasoline_es.log.kafka.drivers.port import Admin, Assignments, Driver, Member, PlainWriter, Reader, Writer
+
+
+class ConfluentDriver(Driver):
+    """Makes clients of confluent-kafka. ``config``: how the cluster is reached, as its clients take it."""
+
+    name = "confluent"
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self._shared: ConfluentAdmin | None = None
+
+    def writer(self, transactional_id: str, timeout_s: float) -> Writer:
+        """Make a writer (see the port)."""
+        return ConfluentWriter(self._config, transactional_id, timeout_s)
+
+    def plain_writer(self, timeout_s: float) -> PlainWriter:
+        """Make a writer without transactions (see the port)."""
+        return ConfluentPlainWriter(self._config, timeout_s)
+
+    def reader(self, *, uncommitted: bool = False) -> Reader:
+        """Make a reader (see the port)."""
+        return ConfluentReader(self._config, uncommitted, self._shared_admin)
+
+    def member(
+        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
+    ) -> Member:
+        """Make a member of a group (see the port)."""
+        return ConfluentMember(self._config, group, topics, calls, session_timeout_s)
+
+    def admin(self) -> Admin:
+        """Make an admin (see the port)."""
+        return ConfluentAdmin(self._config)
+
+    def _shared_admin(self) -> ConfluentAdmin:
+        """Return the one that all readers look offsets up by."""
+        with self._lock:
+            if self._shared is None:
+                self._shared = ConfluentAdmin(self._config)
+            return self._shared
+
+    def close(self) -> None:
+        """Let go of what its readers share (see the port)."""
+        with self._lock:
+            shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()

@@ -1,0 +1,118 @@
+"""What confluent-kafka is called by here, and what its errors mean."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import confluent_kafka as _confluent
+import confluent_kafka.admin as _admin
+
+from gasoline_es.log.kafka.drivers.port import BrokerError
+
+# Half of its types are unknown to type checkers.
+confluent: Any = _confluent
+admin: Any = _admin
+codes: Any = _confluent.KafkaError
+
+KafkaException: type[Exception] = _confluent.KafkaException
+
+# Silent unless the application wants it, as kafka-python's is; the library would write to stderr by itself.
+_log = logging.getLogger("confluent_kafka")
+_log.addHandler(logging.NullHandler())
+
+_FENCED = frozenset({codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH})
+_TOO_LARGE = frozenset({codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+# The broker has looked at the record, or the client has, and neither will ever take it.
+_NEVER_WRITTEN = _TOO_LARGE | {
+    codes.TOPIC_EXCEPTION,
+    codes.INVALID_TIMESTAMP,
+    codes.TOPIC_AUTHORIZATION_FAILED,
+    codes.POLICY_VIOLATION,
+    codes._UNKNOWN_TOPIC,
+    codes._UNKNOWN_PARTITION,
+}
+_AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
+# A reader waits for what passes by itself; these do not.
+_FOR_GOOD = frozenset(
+    {
+        codes.TOPIC_AUTHORIZATION_FAILED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+        codes.GROUP_AUTHORIZATION_FAILED,
+        codes.UNKNOWN_TOPIC_OR_PART,
+        codes.TOPIC_EXCEPTION,
+        codes._FATAL,
+        codes._UNKNOWN_TOPIC,
+        codes._UNKNOWN_PARTITION,
+    }
+)
+
+
+def with_logger(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a client that says what it says in Python's logging.
+
+    Without an ``error_cb``, it raises fatal errors from whatever callback is running, as a SystemError.
+    """
+    return {**config, "logger": _log, "error_cb": _note}
+
+
+def _note(error: Any) -> None:
+    _log.debug("%s", describe(error))
+
+
+def reason(error: BaseException) -> Any:
+    """Return the library's own error of an exception; None: it has none."""
+    first = error.args[0] if error.args else None
+    return first if isinstance(first, codes) else None
+
+
+def code(error: Any) -> int | None:
+    """Return the number of an error, be it an exception or not."""
+    found = reason(error) if isinstance(error, BaseException) else error
+    return None if found is None else int(found.code())
+
+
+def is_fenced(error: Any) -> bool:
+    """Whether this says that a producer was fenced."""
+    return code(error) in _FENCED
+
+
+def is_too_large(error: Any) -> bool:
+    """Whether a record was refused for its size."""
+    return code(error) in _TOO_LARGE
+
+
+def is_never_written(error: Any) -> bool:
+    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
+    return code(error) in _NEVER_WRITTEN
+
+
+def is_fatal(error: Any) -> bool:
+    """Whether the client is of no use after this."""
+    found = reason(error) if isinstance(error, BaseException) else error
+    return found is not None and bool(found.fatal())
+
+
+def is_for_good(error: Any) -> bool:
+    """Whether waiting does not help a reader."""
+    return code(error) in _FOR_GOOD
+
+
+def passes(error: Any) -> bool:
+    """Whether the same may be asked again."""
+    found = reason(error) if isinstance(error, BaseException) else error
+    return found is not None and bool(found.retriable())
+
+
+def describe(error: Any) -> str:
+    """Tell an error with its kind."""
+    found = reason(error) if isinstance(error, BaseException) else error
+    return f"{type(error).__name__}: {error}" if found is None else f"{found.name()}: {found.str()}"
+
+
+def broker_error(what: str, config: dict[str, Any], error: Any) -> BrokerError:
+    """Make the error for what did not work, with where that was."""
+    where = config["bootstrap.servers"]
+    away = code(error) in _AWAY or isinstance(error, TimeoutError)
+    hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
+    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)

@@ -1,0 +1,261 @@
+"""Writing by confluent-kafka."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from gasoline_es.log.kafka.drivers.confluent.client import (
+    KafkaException,
+    broker_error,
+    confluent,
+    describe,
+    is_fatal,
+    is_fenced,
+    is_never_written,
+    is_too_large,
+    with_logger,
+)
+from gasoline_es.log.kafka.drivers.deadline import in_background
+from gasoline_es.log.kafka.drivers.port import (
+    Committed,
+    Fate,
+    NotWritten,
+    Out,
+    PlainWriter,
+    Refused,
+    Sent,
+    Unknown,
+    Writer,
+    Written,
+)
+
+# How long it may take to learn why records were not delivered, which the first call after that is told.
+_ABORT_S: Final = 1.0
+
+Delivered = Callable[[Any, Any], None]
+
+
+def _producer(config: dict[str, Any], timeout_s: float, **more: Any) -> Any:
+    timeout_ms = int(timeout_s * 1000)
+    return confluent.Producer(
+        with_logger(
+            {
+                **config,
+                "acks": "all",
+                "enable.idempotence": True,
+                "message.timeout.ms": timeout_ms,
+                # So that one lost answer leaves time for another try.
+                "request.timeout.ms": max(timeout_ms // 3, 1),
+                "socket.timeout.ms": max(timeout_ms // 3, 10),
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 1000,
+                "retry.backoff.ms": 10,
+                "batch.size": 512 * 1024,
+                # What is too large, the broker says.
+                "message.max.bytes": 8 * 1024 * 1024,
+                "allow.auto.create.topics": False,
+                **more,
+            }
+        )
+    )
+
+
+def _send(producer: Any, record: Out, delivered: Delivered, deadline: float) -> None:
+    while True:
+        try:
+            producer.produce(
+                record.feed.topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=record.feed.partition,
+                timestamp=record.time_ms,
+                on_delivery=delivered,
+            )
+            return
+        except BufferError:  # the client holds as much as it may
+            if time.monotonic() > deadline:
+                raise
+            producer.poll(0.01)
+
+
+def _discard(producer: Any) -> None:
+    """Let a producer drop what it holds. It ends when nothing refers to it; its own ``close`` would wait and complain."""
+    producer.purge()
+
+
+class ConfluentWriter(Writer):
+    """Writes transactions (see the port)."""
+
+    def __init__(self, config: dict[str, Any], transactional_id: str, timeout_s: float) -> None:
+        self._config = config
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._producer: Any = None
+        self._closed = False
+
+    def fence(self) -> None:
+        """Make every other writer of this transactional id unable to commit (see the port)."""
+        assert self._producer is None, "a writer fences once"
+        try:
+            more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
+            producer = _producer(self._config, self._timeout_s, **more)
+            with self._lock:
+                self._producer = None if self._closed else producer
+            producer.init_transactions(self._timeout_s)
+        except KafkaException as error:
+            self.close()
+            raise broker_error(f"transactional id {self._id!r} cannot be fenced", self._config, error) from error
+
+    def commit(self, records: Sequence[Out]) -> Fate:
+        """Write the records in one transaction (see the port)."""
+        with self._lock:
+            if self._closed:
+                return NotWritten("the writer is closed")
+            producer = self._producer
+        assert producer is not None, "fence first"
+        deadline = time.monotonic() + self._timeout_s
+        offsets = [-1] * len(records)
+        failed: list[Any] = []
+
+        def delivered(place: int) -> Delivered:
+            def note(error: Any, message: Any) -> None:
+                if error is not None:
+                    failed.append(error)
+                else:
+                    offsets[place] = message.offset()
+
+            return note
+
+        # Until the commit is asked for, nobody will: whatever the broker has of it, it will abort.
+        try:
+            producer.begin_transaction()
+            for place, record in enumerate(records):
+                _send(producer, record, delivered(place), deadline)
+            left = producer.flush(max(deadline - time.monotonic(), 0))
+        except Exception as error:
+            return _not_written(producer, error)
+        if failed:
+            return _not_written(producer, *failed)
+        left_s = deadline - time.monotonic()
+        if left or left_s <= 0:
+            return NotWritten("the time was over before the commit")
+        if min(offsets, default=0) < 0:
+            return NotWritten("the records have no offsets")
+        try:
+            producer.commit_transaction(left_s)
+        except Exception as error:
+            return Unknown(describe(error), fenced=is_fenced(error))
+        return Committed(offsets)
+
+    def close(self) -> None:
+        """Let go of it, at once (see the port)."""
+        with self._lock:
+            self._closed = True
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            in_background(lambda: _discard(producer))
+
+
+def _not_written(producer: Any, *errors: Any) -> Fate:
+    """Say why not; that it was fenced, a client that knows says by the next call of it, if not at once."""
+    told = [*errors]
+    try:
+        producer.abort_transaction(_ABORT_S)
+    except Exception as last:
+        told.append(last)
+    for one in told:
+        if is_fenced(one):
+            return Refused(describe(one))
+    return NotWritten(describe(told[0]), too_large=any(map(is_too_large, errors)))
+
+
+class _Delivery:
+    """What becomes of the records of one call."""
+
+    def __init__(self, count: int) -> None:
+        self.sent: list[Sent | None] = [None] * count
+        self.left = count
+        self.fatal = False
+        self._lock = threading.Lock()
+
+    def settle(self, place: int, sent: Sent) -> None:
+        """Note it, from whatever thread serves the client."""
+        with self._lock:
+            if self.sent[place] is None:
+                self.sent[place] = sent
+                self.left -= 1
+
+    def note(self, place: int) -> Delivered:
+        """Return what the client calls for a record."""
+
+        def noted(error: Any, message: Any) -> None:
+            if error is not None:
+                self.fatal = self.fatal or is_fatal(error)
+                self.settle(place, _not_sent(error))
+            elif message.offset() < 0:
+                self.settle(place, Unknown("the broker has the record, and does not say where"))
+            else:
+                self.settle(place, Written(message.offset()))
+
+        return noted
+
+
+def _not_sent(error: Any) -> Sent:
+    if is_never_written(error):
+        return NotWritten(describe(error), too_large=is_too_large(error))
+    return Unknown(describe(error))
+
+
+class ConfluentPlainWriter(PlainWriter):
+    """Writes records outside of transactions (see the port)."""
+
+    def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._closed = False
+        self._lock = threading.Lock()
+        self._producer = self._made()
+
+    def _made(self) -> Any:
+        try:
+            return _producer(self._config, self._timeout_s, **{"linger.ms": 0})
+        except KafkaException as error:
+            raise broker_error("nothing can be written", self._config, error) from error
+
+    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
+        """Write the records (see the port)."""
+        deadline = time.monotonic() + self._timeout_s
+        delivery = _Delivery(len(records))
+        producer = self._producer
+        for place, record in enumerate(records):
+            try:
+                _send(producer, record, delivery.note(place), deadline)
+            except (KafkaException, BufferError) as error:  # the client has not taken it
+                delivery.fatal = delivery.fatal or is_fatal(error)
+                delivery.settle(place, NotWritten(describe(error), too_large=is_too_large(error)))
+        # A little longer than the client tries: what it says is better than nothing.
+        while delivery.left and time.monotonic() < deadline + 0.2:
+            producer.poll(0.05)
+        if delivery.fatal:
+            self._replace(producer)
+        return [Unknown("no answer in time") if sent is None else sent for sent in delivery.sent]
+
+    def _replace(self, producer: Any) -> None:
+        """Put another in the place of a producer that is of no more use; its numbers have come into disorder, say."""
+        with self._lock:
+            if self._producer is not producer or self._closed:
+                return
+            self._producer = self._made()
+        in_background(lambda: _discard(producer))
+
+    def close(self) -> None:
+        """Let go of it, at once (see the port)."""
+        with self._lock:
+            self._closed = True
+            producer = self._producer
+        in_background(lambda: _discard(producer))
