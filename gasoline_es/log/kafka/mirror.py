@@ -48,9 +48,13 @@ class _Known(NamedTuple):
 class Mirror:
     """The copies of one log."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Open or create the file; None: in memory. Raises: LogError: it cannot be."""
+    def __init__(self, path: Path | None, prefix: str = "") -> None:
+        """Open or create the file; None: in memory. ``prefix``: of the topics in the cluster, which records are told without.
+
+        Raises: LogError: it cannot be.
+        """
         self._path = path
+        self._prefix: Final = prefix
         # In memory all share one connection; SQLite serialises what several threads do with it.
         self._name = ":memory:" if path is None else str(path)
         self._lock: Final = threading.RLock()
@@ -152,7 +156,7 @@ class Mirror:
         while at < last:
             rows = self._rows("WHERE id >= ? AND id < ? ORDER BY id LIMIT ?", (at, last, _READ_AT_ONCE))
             for row in rows:
-                yield _record(feed, first, row)
+                yield self._record(feed, first, row)
             if len(rows) < _READ_AT_ONCE:
                 return
             at = rows[-1][0] + 1
@@ -164,7 +168,7 @@ class Mirror:
         for begin in range(0, len(offsets), _READ_AT_ONCE):
             ids = [first + offset for offset in offsets[begin : begin + _READ_AT_ONCE] if 0 <= offset < 1 << _FEED_BITS]
             rows = self._rows(f"WHERE id IN ({','.join('?' * len(ids))}) ORDER BY id", ids)
-            found += [_record(feed, first, row) for row in rows]
+            found += [self._record(feed, first, row) for row in rows]
         return found
 
     def _rows(self, where: str, values: Sequence[int]) -> list[tuple[int, str, bytes | None, int, str | None]]:
@@ -173,6 +177,18 @@ class Mirror:
             return self._reader.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
+
+    def _record(self, feed: Feed, first: int, row: tuple[int, str, bytes | None, int, str | None]) -> Record:
+        id_, key, value, time_us, headers = row
+        return Record(
+            feed.topic.removeprefix(self._prefix),
+            feed.partition,
+            Offset(id_ - first),
+            key,
+            value,
+            time_us,
+            json.loads(headers) if headers else None,
+        )
 
     def _of(self, feed: Feed) -> _Known:
         known = self._known.get(feed)
@@ -203,13 +219,6 @@ class Mirror:
             f"the copies of the log in {self._name} failed: {error}. Nothing of the log is lost: free the disk, or delete the "
             f"file, and open the log again"
         )
-
-
-def _record(feed: Feed, first: int, row: tuple[int, str, bytes | None, int, str | None]) -> Record:
-    id_, key, value, time_us, headers = row
-    return Record(
-        feed.topic, feed.partition, Offset(id_ - first), key, value, time_us, json.loads(headers) if headers else None
-    )
 
 
 def _discard_foreign(path: Path) -> None:

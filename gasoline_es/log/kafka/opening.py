@@ -75,7 +75,7 @@ async def open_cluster(
         workers = Feed(f"{address.prefix}{namespace}.{WORKERS}", 0)
         log_id = await asyncio.to_thread(_log_id, driver, address, namespace, workers, readonly)
         directory = state_dir_of(address, namespace, log_id)
-        mirror = await asyncio.to_thread(Mirror, directory / "mirror.sqlite")
+        mirror = await asyncio.to_thread(Mirror, directory / "mirror.sqlite", address.prefix)
     except BaseException:
         driver.close()
         raise
