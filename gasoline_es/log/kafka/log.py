@@ -325,7 +325,7 @@ class KafkaLog(Log):
 
     def _take(self, partition: int) -> _Own:
         """Fence the partition's id, read what it has written, begin an epoch; in a thread."""
-        self._live()
+        signs = self._live()
         epoch = 0
         evidence = OfOwner(
             self._follower,
@@ -342,7 +342,8 @@ class KafkaLog(Log):
             self._refuse_owned(partition)
             held = self._who.held(partition)
             epoch = 1 if held is None else held.epoch + 1
-            fate = sender.begin([self._owner_record(partition, epoch, released=False)])
+            # With a sign of life: nobody is to see an owner that has not given one yet.
+            fate = sender.begin([self._owner_record(partition, epoch, released=False), signs.sign()])
             if not isinstance(fate, Committed):
                 raise BrokerError(f"partition {partition} of {self.url} could not be taken: {fate.why}")
             self._follower.catch_up(self._workers).result(ASK_LIMIT_S)

@@ -38,4 +38,10 @@ class Address:
 
 
 def make_driver(address: Address) -> Driver:
-    raise NotImplementedError
+    if address.driver == "kafka-python":
+        from gasoline_es.log.kafka.drivers.kafka_python import KafkaPythonDriver
+
+        return KafkaPythonDriver({"bootstrap_servers": list(address.servers)})
+    from gasoline_es.log.kafka.drivers.confluent import ConfluentDriver
+
+    return ConfluentDriver({"bootstrap.servers": ",".join(address.servers)})

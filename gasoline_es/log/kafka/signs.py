@@ -40,6 +40,12 @@ class Signs:
         self.about = about
         self._news.set()
 
+    def sign(self) -> Out:
+        """Return a sign of life."""
+        told = {"about": self.about, "host": socket.gethostname(), "pid": os.getpid()}
+        value = json.dumps(told, separators=(",", ":")).encode()
+        return Out(self._workers, worker_key(self._incarnation), value, (), _now_ms())
+
     def leave(self) -> None:
         """End, and tell that."""
         self._end()
@@ -60,10 +66,8 @@ class Signs:
     def _run(self) -> None:
         while not self._stopped:
             self._news.clear()
-            told = {"about": self.about, "host": socket.gethostname(), "pid": os.getpid()}
-            value = json.dumps(told, separators=(",", ":")).encode()
             with suppress(LogError):  # it was stopped
-                self._sender.send([Out(self._workers, worker_key(self._incarnation), value, (), _now_ms())])
+                self._sender.send([self.sign()])
             self._news.wait(self._every_s)
 
 

@@ -98,10 +98,23 @@ def is_for_good(error: Any) -> bool:
     return code(error) in _FOR_GOOD
 
 
+_MOVES = frozenset(
+    (
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.UNKNOWN_TOPIC_OR_PART,
+        codes.REPLICA_NOT_AVAILABLE,
+        codes.FENCED_LEADER_EPOCH,
+        codes.UNKNOWN_LEADER_EPOCH,
+    )
+)
+"""A partition is being made, or is getting another leader: the client's look-ups do not call that retriable."""
+
+
 def passes(error: Any) -> bool:
     """Whether the same may be asked again."""
     found = reason(error) if isinstance(error, BaseException) else error
-    return found is not None and bool(found.retriable())
+    return found is not None and (bool(found.retriable()) or found.code() in _MOVES)
 
 
 def describe(error: Any) -> str:
