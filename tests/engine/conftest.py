@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gasoline_es.log.kafka import log, opening
 from gasoline_es.runtime import node
 from tests.engine.harness import World
+from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +29,23 @@ async def world() -> AsyncIterator[World]:
     await made.end()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "kafka"])
 async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """The same on the memory log and on the file log."""
-    made = World() if request.param == "memory" else World(f"file:{tmp_path}/log")
-    yield made
-    await made.end()
+    """The same on the memory log, on the file log, and on the Kafka log over a cluster in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        match request.param:
+            case "memory":
+                made = World()
+            case "file":
+                made = World(f"file:{tmp_path}/log")
+            case _:
+                cluster = Cluster()
+                patch.setattr(opening, "make_driver", lambda address: MemoryDriver(cluster))
+                patch.setattr(log, "SILENT_AFTER_S", 1.0)
+                patch.setattr(opening, "SILENT_AFTER_S", 1.0)
+                made = World(f"kafka://memory:9092/default?state_dir={tmp_path}")
+        yield made
+        await made.end()
 
 
 @pytest.fixture

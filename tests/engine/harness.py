@@ -23,6 +23,7 @@ from gasoline_es.core.folding import superseded_in
 from gasoline_es.core.location import Location
 from gasoline_es.errors import GasolineError, LogCorrupt, LogError, LogFailed, ProjectionNotBuilt
 from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.kafka.log import KafkaLog
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import (
@@ -65,7 +66,7 @@ _names = itertools.count()
 class ScriptedLog(Log):
     """Hands everything on to a real log; appends are counted from 1, and a script may decide the fate of each."""
 
-    def __init__(self, inner: FileLog | MemoryLog) -> None:
+    def __init__(self, inner: FileLog | MemoryLog | KafkaLog) -> None:
         self.inner = inner
         self.url = inner.url
         self.log_id = inner.log_id
@@ -132,6 +133,9 @@ class ScriptedLog(Log):
     async def _die(self) -> None:
         self.reached.set()
         await asyncio.get_running_loop().create_future()
+
+    async def refresh(self, *feeds: tuple[str, int]) -> None:
+        await self.inner.refresh(*feeds)
 
     async def acquire(self, partition: int) -> Ownership:
         return await self.inner.acquire(partition)
@@ -323,7 +327,7 @@ class World:
     async def process(self, **options: Any) -> Process:
         """Start a process: a client until its ``work`` is called."""
         log = await open_log(self.url, **options)
-        assert isinstance(log, FileLog | MemoryLog)
+        assert isinstance(log, FileLog | MemoryLog | KafkaLog)
         process = Process(self, ScriptedLog(log))
         self._processes.append(process)
         return process
