@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gasoline_es.log.kafka import log, opening
+from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.runtime import node
 from tests.engine.harness import World
 from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
@@ -44,6 +46,7 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
                 patch.setattr(log, "SILENT_AFTER_S", 1.0)
                 patch.setattr(opening, "SILENT_AFTER_S", 1.0)
                 made = World(f"kafka://memory:9092/default?state_dir={tmp_path}")
+                made.tell_death = partial(cluster.tell_death, Feed("default.workers", 0))
         yield made
         await made.end()
 

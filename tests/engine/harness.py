@@ -255,6 +255,8 @@ class Process:
             for live in list(partition.lives.values()):
                 live.drop_run()
         await self.log.crash()
+        if self.world.tell_death is not None:
+            self.world.tell_death(self.log.incarnation)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -322,6 +324,8 @@ class World:
     def __init__(self, url: str | None = None) -> None:
         self.url = url or f"memory:engine-{next(_names)}"
         self.clock = VirtualClock()
+        self.tell_death: Callable[[str], None] | None = None
+        """Tells others that a process has died, where they would learn it by its silence."""
         self._processes: list[Process] = []
 
     async def process(self, **options: Any) -> Process:

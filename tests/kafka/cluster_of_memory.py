@@ -33,6 +33,7 @@ from gasoline_es.log.kafka.drivers.port import (
     Unknown,
     Writer,
 )
+from gasoline_es.log.kafka.who import worker_key
 
 Fault = Literal["unanswered", "lost", "open", "refused", "aborted"]
 """Of one commit. ``unanswered``: it counts, and its writer is told that it is unknown. ``lost``: it does not count, and the
@@ -104,6 +105,14 @@ class Cluster:
         for feed in dict.fromkeys(feed for feed, _ in transaction.offsets):
             self.entries(feed).append(_Entry(None, transaction))
         self.lock.notify_all()
+
+    def tell_death(self, workers: Feed, incarnation: str) -> None:
+        """Spare tests the silence after which a process is taken for dead."""
+        with self.lock:
+            transaction = _Transaction()
+            sign = Out(workers, worker_key(incarnation), None, (), time.time_ns() // 1_000_000)
+            self.write(transaction, [sign])
+            self.end(transaction, "committed")
 
     def stable_end(self, feed: Feed) -> int:
         """Where a committed reader stops for now."""
