@@ -168,6 +168,9 @@ class Node:
             ownership = await self.log.acquire(index)
         except (PartitionOwned, Fenced):
             return None  # somebody else's now
+        except LogError:
+            self.check()  # a log that failed has been closed: it is told why, not that
+            raise
         try:
             return await self._take_over(ownership)
         except Exception:

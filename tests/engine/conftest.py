@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gasoline_es.log.kafka import log, opening
+from gasoline_es.log.kafka import log, opening, topics
 from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.runtime import node
 from tests.engine.harness import World
@@ -43,6 +43,7 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             case _:
                 cluster = Cluster()
                 patch.setattr(opening, "make_driver", lambda address: MemoryDriver(cluster))
+                patch.setattr(topics, "PARTITIONS_DEFAULT", 16)
                 patch.setattr(log, "SILENT_AFTER_S", 1.0)
                 patch.setattr(opening, "SILENT_AFTER_S", 1.0)
                 made = World(f"kafka://memory:9092/default?state_dir={tmp_path}")

@@ -276,6 +276,11 @@ class Process:
         before = -1
         while quiet < 3:
             await self.node.flush()
+            # What is due on a remote log, which is asked first.
+            due = [one for one in self.node._tasks if one.get_name() == "gasoline-due"]
+            if due:
+                await asyncio.wait(due)
+                quiet = 0
             for _ in range(10):
                 await asyncio.sleep(0)
             quiet = quiet + 1 if self.log.count == before else 0

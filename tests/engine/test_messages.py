@@ -151,6 +151,9 @@ async def test_what_is_sent_before_the_log_is_closed_is_published(any_world: Wor
     process, other = await any_world.process(), await any_world.process()
     await process.gasoline.message(Moved(x=1))
     await process.stop()
+    topics = other.node.topics
+    records_of(other, Moved)
+    await other.log.refresh((topics.messages, topics.message_partition("moved", other.log.partition_count)))
     assert [packet.body for packet in records_of(other, Moved)] == [b'{"x":1}']
 
 

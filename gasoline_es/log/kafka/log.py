@@ -31,7 +31,7 @@ from gasoline_es.errors import (
     LogReadOnly,
     PartitionOwned,
 )
-from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.kept import Kept
@@ -344,6 +344,8 @@ class KafkaLog(Log):
             epoch = 1 if held is None else held.epoch + 1
             # With a sign of life: nobody is to see an owner that has not given one yet.
             fate = sender.begin([self._owner_record(partition, epoch, released=False), signs.sign()])
+            if isinstance(fate, Refused):
+                raise Fenced(f"partition {partition} of {self.url} was taken by another: {fate.why}", partition=partition)
             if not isinstance(fate, Committed):
                 raise BrokerError(f"partition {partition} of {self.url} could not be taken: {fate.why}")
             self._follower.catch_up(self._workers).result(ASK_LIMIT_S)
