@@ -199,7 +199,7 @@ def node_on(
 
 async def _keeper(log: Log) -> ViewKeeper[Any]:
     """Return what keeps the views of a log: a store that lies with it, if it is one on disk; else memory."""
-    if not log.url.startswith("file:"):
+    if log.derived is None:
         return MemoryKeeper()
     from projections.keeping import Forked, keep_in, read_from  # SQLite is loaded where there is something to keep
 

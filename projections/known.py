@@ -28,6 +28,9 @@ def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | N
     for feed, position in positions.items():
         if not 0 <= feed.partition < log.partition_count:
             return f"it has folded partition {feed.partition}, and there are {log.partition_count}"
+        # First what costs a look: where a topic ends may take asking a server.
+        if _another_record(log, feed, position) is None:
+            continue
         end = 0
         for _ in range(2):  # whoever takes it over may have begun between the two looks: then it ends elsewhere
             end = log.end(feed.topic, feed.partition)
@@ -42,8 +45,7 @@ def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | N
             return (
                 f"it is at offset {position.offset} of {feed.topic!r}, partition {feed.partition}, which ends at {end}"
             )
-        why = _another_record(log, feed, position)
-        if why is not None:
+        if (why := _another_record(log, feed, position)) is not None:
             return why
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -426,9 +427,11 @@ class Node:
                 await self._keeper.save({index: views})  # else a long log would not fit into memory
 
     def _owned_elsewhere(self, index: int) -> bool:
-        """Whether another process owns a partition: then that one stores its views."""
+        """Whether another process owns a partition, and stores its views where this one does."""
         owner = self.log.owner(index)
-        return owner is not None and owner.alive and not owner.mine
+        if owner is None or not owner.alive or owner.mine:
+            return False
+        return not self.log.remote or owner.host == socket.gethostname()
 
     async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
         """Let a view fold what it has not seen of a topic."""

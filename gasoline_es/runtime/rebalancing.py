@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gasoline_es.engine_log import EngineLog
@@ -162,17 +162,28 @@ class Rebalancing:
         node, me = self._node, self._me.incarnation
         count, workers = node.log.partition_count, sorted(peer.incarnation for peer in peers)
         first = workers.index(me) * count // len(workers)  # not all of them for the same ones first
+        left = [index for index in (*range(first, count), *range(first)) if index not in node.partitions]
         taken = 0
-        for index in [*range(first, count), *range(first)]:
-            if taken == wanted:
-                break
-            if index in node.partitions:
-                continue
-            if await node.own(index, share=True) is not None:
-                taken += 1
-            else:
-                await self._ask_for(index, workers)
+        while left and taken < wanted:
+            # Each answer of a server takes its time: there so many are asked for as are lacking, side by side.
+            some = left[: wanted - taken if node.log.remote else 1]
+            del left[: len(some)]
+            for index, partition in zip(some, await self._own(some), strict=True):
+                if partition is not None:
+                    taken += 1
+                else:
+                    await self._ask_for(index, workers)
         return taken
+
+    async def _own(self, indexes: Sequence[int]) -> list[Partition | None]:
+        if len(indexes) == 1:
+            return [await self._node.own(indexes[0], share=True)]
+        asked = [self._node.own(index, share=True) for index in indexes]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer  # once all have answered
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def _ask_for(self, index: int, workers: Iterable[str]) -> None:
         """Ask whoever owns a partition for it, unless that is a worker, which gives up what is not its share by itself.

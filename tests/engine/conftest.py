@@ -10,6 +10,7 @@ import pytest
 
 from gasoline_es.log.kafka import log, opening, topics
 from gasoline_es.log.kafka.drivers.port import Feed
+from gasoline_es.log.kafka.settings import Address
 from gasoline_es.runtime import node
 from tests.engine.harness import World
 from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
@@ -42,7 +43,7 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
                 made = World(f"file:{tmp_path}/log")
             case _:
                 cluster = Cluster()
-                patch.setattr(opening, "make_driver", lambda address: MemoryDriver(cluster))
+                patch.setattr(opening, "make_driver", partial(_in_memory, cluster))
                 patch.setattr(topics, "PARTITIONS_DEFAULT", 16)
                 patch.setattr(log, "SILENT_AFTER_S", 1.0)
                 patch.setattr(opening, "SILENT_AFTER_S", 1.0)
@@ -58,3 +59,7 @@ async def file_world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(f"file:{tmp_path}/log")
     yield made
     await made.end()
+
+
+def _in_memory(cluster: Cluster, address: Address) -> MemoryDriver:
+    return MemoryDriver(cluster)

@@ -183,8 +183,10 @@ class Follower:
 
     def _assign(self, reader: Reader, followed: Mapping[Feed, None], assigned: Mapping[Feed, None]) -> None:
         fresh = [feed for feed in followed if feed not in assigned]
-        begins = self._insist(lambda: reader.begins(fresh, ASK_S)) if fresh else {}
-        starts = {feed: max(self._kept.position(feed), begins.get(feed, 0)) for feed in followed}
+        begins: Mapping[Feed, int] = self._insist(lambda: reader.begins(fresh, ASK_S)) if fresh else {}
+        starts: dict[Feed, int] = {}
+        for feed in followed:
+            starts[feed] = max(self._kept.position(feed), begins.get(feed, 0))
         reader.assign(starts)
 
     def _insist(self, ask: Callable[[], Mapping[Feed, int]]) -> Mapping[Feed, int]:

@@ -345,7 +345,9 @@ class KafkaLog(Log):
             # With a sign of life: nobody is to see an owner that has not given one yet.
             fate = sender.begin([self._owner_record(partition, epoch, released=False), signs.sign()])
             if isinstance(fate, Refused):
-                raise Fenced(f"partition {partition} of {self.url} was taken by another: {fate.why}", partition=partition)
+                raise Fenced(
+                    f"partition {partition} of {self.url} was taken by another: {fate.why}", partition=partition
+                )
             if not isinstance(fate, Committed):
                 raise BrokerError(f"partition {partition} of {self.url} could not be taken: {fate.why}")
             self._follower.catch_up(self._workers).result(ASK_LIMIT_S)
@@ -506,8 +508,11 @@ class KafkaLog(Log):
         self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
     ) -> list[Record]:
         """Return the records at these ascending offsets (see the port)."""
-        feed = self._local(topic, partition)
-        found = self._mirror.read_at(feed, offsets)
+        self.check_readable()
+        # What was read before may be relied on without following the feed: a committed record does not change.
+        found = self._mirror.read_at(self.feed(topic, partition), offsets)
+        if len(found) != len(offsets):
+            found = self._mirror.read_at(self._local(topic, partition), offsets)
         if len(found) != len(offsets):
             there = {record.offset for record in found}
             missing = [offset for offset in offsets if offset not in there]
