@@ -31,7 +31,7 @@ from tests.kafka.proxy import Api, Fault, Proxy
 from tests.kafka.records import catch_up, committed, numbers, outs, read_all
 from tests.kafka_server import Broker
 
-SOON_S = 3.0
+SOON_S = 2.0
 """How long a writer tries: a fault that lasts is known after that."""
 
 
@@ -70,8 +70,10 @@ def in_thread(writer: Writer, records: list[Out]) -> tuple[threading.Thread, lis
     return thread, fates
 
 
-@pytest.mark.parametrize("api", [Api.PRODUCE, Api.END_TXN, Api.ADD_PARTITIONS_TO_TXN])
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.CUT])
+@pytest.mark.parametrize(
+    "api", [Api.PRODUCE, Api.END_TXN, pytest.param(Api.ADD_PARTITIONS_TO_TXN, marks=pytest.mark.soak)]
+)
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, pytest.param(Fault.CUT, marks=pytest.mark.soak)])
 def test_a_lost_request_or_answer_is_got_over_and_nothing_is_doubled(place: Place, api: Api, fault: Fault) -> None:
     """B19: the broker has stored the batch, or ended the transaction, and its answer is lost."""
     with closing(place.writer(20)) as writer:
@@ -108,8 +110,8 @@ def test_a_commit_that_nobody_answers_is_unknown_in_time_and_settled_by_who_fenc
     assert place.settled() == read  # what was held has come to the broker since, and changes nothing
 
 
-@pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN])
-@pytest.mark.parametrize("fault", [Fault.SWALLOW, Fault.HOLD_ANSWER])
+@pytest.mark.parametrize("api", [Api.PRODUCE, pytest.param(Api.ADD_PARTITIONS_TO_TXN, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("fault", [Fault.HOLD_ANSWER, pytest.param(Fault.SWALLOW, marks=pytest.mark.soak)])
 def test_records_that_nobody_answers_for_are_certainly_not_written(place: Place, api: Api, fault: Fault) -> None:
     """The batch expires in the client; kafka-python's own commit would report success after that."""
     with closing(place.writer()) as writer:
@@ -123,6 +125,7 @@ def test_records_that_nobody_answers_for_are_certainly_not_written(place: Place,
     assert place.settled() == [1]
 
 
+@pytest.mark.soak
 def test_one_batch_of_several_that_nobody_answers_for_takes_its_transaction_with_it(place: Place) -> None:
     one, other = new_feeds(place.beside, f"{place.namespace}.more", 2)
     with closing(place.writer()) as writer:
@@ -168,19 +171,33 @@ def test_a_writer_that_is_fenced_while_it_commits_says_that_it_does_not_know(pla
     assert place.settled() == [1, 3, 4]
 
 
-@pytest.mark.parametrize("fault", [Fault.HOLD, Fault.HOLD_ANSWER])
-def test_a_broker_that_dies_during_a_commit_leaves_it_unknown_until_it_is_back(place: Place, fault: Fault) -> None:
-    with closing(place.writer()) as writer:
+def test_a_commit_whose_broker_dies_before_it_answers_is_unknown_until_it_is_back(place: Place) -> None:
+    with closing(place.writer()) as writer, closing(place.beside.reader()) as reader:
         committed(writer.commit(outs(place.feed, 1)))
-        with place.proxy.rule(Api.END_TXN, fault) as rule:
+        with place.proxy.rule(Api.END_TXN, Fault.HOLD_ANSWER) as rule:
             thread, fates = in_thread(writer, outs(place.feed, 2, 3))
             assert rule.met.wait(20)
+            while reader.stable_ends([place.feed], 10) != reader.ends([place.feed], 10):
+                time.sleep(0.01)
             place.broker.kill()
         thread.join()
         assert isinstance(fates[0], Unknown), fates
     place.broker.start()
-    # Before it died, the broker had got the commit, or it had not.
-    assert place.settled() == ([1, 2, 3] if fault is Fault.HOLD_ANSWER else [1])
+    assert place.settled() == [1, 2, 3]
+
+
+def test_a_commit_whose_broker_dies_before_it_gets_the_request_goes_on_when_it_is_back(place: Place) -> None:
+    # Longer than a start takes: a broker that finds an expired transaction while it starts may forget to abort it.
+    with closing(place.writer(60)) as writer:
+        committed(writer.commit(outs(place.feed, 1)))
+        with place.proxy.rule(Api.END_TXN, Fault.HOLD) as rule:
+            thread, fates = in_thread(writer, outs(place.feed, 2, 3))
+            assert rule.met.wait(20)
+            place.broker.kill()
+        place.broker.start()
+        thread.join()
+    read = place.settled()
+    assert read == [1, 2, 3] if isinstance(fates[0], Committed) else read in ([1], [1, 2, 3]), fates
 
 
 def test_a_fence_that_nobody_answers_is_an_error_in_time(place: Place) -> None:
@@ -191,7 +208,7 @@ def test_a_fence_that_nobody_answers_is_an_error_in_time(place: Place) -> None:
         assert time.monotonic() - began < SOON_S + 5
 
 
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.CUT])
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, pytest.param(Fault.CUT, marks=pytest.mark.soak)])
 def test_plain_records_are_written_once_although_an_answer_is_lost(place: Place, fault: Fault) -> None:
     with closing(place.driver.plain_writer(20)) as writer:
         assert writer.write(outs(place.feed, 1)) == [Written(0)]
@@ -232,7 +249,8 @@ def test_a_reader_whose_connections_break_goes_on_where_it_was(place: Place) -> 
         committed(writer.commit(outs(place.feed, *range(100, 200))))
         read += numbers(catch_up(reader, [place.feed]))
         with place.proxy.rule(Api.FETCH, Fault.LOSE_ANSWER, times=3) as rule:
-            assert rule.met.wait(20) or reader.poll(10, 1) == []
+            while not rule.met.is_set():
+                assert reader.poll(10, 0.2) == []
             committed(writer.commit(outs(place.feed, *range(200, 300))))
             read += numbers(catch_up(reader, [place.feed]))
     assert read == list(range(300))

@@ -231,7 +231,10 @@ class ConfluentPlainWriter(PlainWriter):
         """Write the records (see the port)."""
         deadline = time.monotonic() + self._timeout_s
         delivery = _Delivery(len(records))
-        producer = self._producer
+        with self._lock:
+            if self._closed:
+                return [NotWritten("the writer is closed")] * len(records)
+            producer = self._producer
         for place, record in enumerate(records):
             try:
                 _send(producer, record, delivery.note(place), deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
@@ -24,6 +25,20 @@ errors: Any = _errors
 net: Any = _net
 
 KafkaError: type[Exception] = errors.KafkaError
+
+
+class _WithoutSecrets(logging.Filter):
+    """Keeps back what the library tells of logging in while it is debugged: the password, and the bytes that it sends."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.DEBUG:
+            return True
+        said = record.getMessage()
+        return "Sasl" not in said and " Send: " not in said
+
+
+for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.manager", "kafka.net.selector"):
+    logging.getLogger(_name).addFilter(_WithoutSecrets())
 
 
 def made(kind: Any, **config: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from gasoline_es.log.kafka.drivers.deadline import Late, in_background, within
@@ -164,7 +165,8 @@ class KafkaPythonPlainWriter(PlainWriter):
     """Writes records outside of transactions (see the port).
 
     An error that the client cannot get over is given to every record that it holds, also to those that are on their way to
-    the broker. So after one nothing is certain, and another producer takes the place of that one.
+    the broker: after one nothing is certain. And a producer whose batch has expired never writes again. So another takes
+    the place of one that did not know what became of a record.
     """
 
     def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
@@ -173,7 +175,7 @@ class KafkaPythonPlainWriter(PlainWriter):
         self._lock = threading.Lock()
         self._closed = False
         try:
-            self._producer = self._made()
+            self._producer: Any = self._made()
         except KafkaError as error:
             raise broker_error("nothing can be written", config, error) from error
 
@@ -187,24 +189,41 @@ class KafkaPythonPlainWriter(PlainWriter):
             producer = self._usable()
         except KafkaError as error:
             return [NotWritten(describe(error))] * len(records)
+        if producer is None:
+            return [NotWritten("the writer is closed")] * len(records)
         futures = [_sent_or_not(producer, record) for record in records]
-        return [_outcome(producer, future, deadline) for future in futures]
+        sent = [_outcome(producer, future, deadline) for future in futures]
+        if any(isinstance(one, Unknown) for one in sent):
+            self._retire(producer)
+        return sent
 
     def _usable(self) -> Any:
         """Return a producer that is of use."""
         with self._lock:
-            if self._closed or not is_spent(self._producer):
-                return self._producer
-            spent, self._producer = self._producer, self._made()
-        in_background(lambda: _discard(spent))
-        return self._producer
+            if self._producer is None and not self._closed:
+                self._producer = self._made()
+            return self._producer
+
+    def _retire(self, producer: Any) -> None:
+        """Let a producer end what other threads gave it, and take no more."""
+        with self._lock:
+            if self._producer is not producer or self._closed:
+                return
+            self._producer = None
+
+        def end() -> None:
+            with suppress(KafkaError):
+                producer.flush(self._timeout_s)
+            _discard(producer)
+
+        in_background(end)
 
     def close(self) -> None:
         """Let go of it, at once (see the port)."""
         with self._lock:
-            closed, self._closed = self._closed, True
-            producer = self._producer
-        if not closed:
+            self._closed = True
+            producer, self._producer = self._producer, None
+        if producer is not None:
             in_background(lambda: _discard(producer))
 
 
