@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +81,7 @@ def why_no_java() -> str | None:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that is free now, and that the system gives nobody by itself: a broker finds it again when restarted."""
     for port in random.sample(range(20_000, 32_000), 200):
         with socket.socket() as probe:
@@ -126,6 +126,17 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class OtherListener:
+    """Another way to a broker, beside the one that it has anyway: by a proxy, or one that wants to be shown a password."""
+
+    protocol: str = "PLAINTEXT"
+    advertised_port: int | None = None
+    """Where clients are sent that come this way; None: to the port that it listens on."""
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the broker, with its names."""
+
+
 @dataclass(slots=True)
 class Broker:
     """A broker of its own: a process of Java on a folder and a port, which both stay when it is killed and started again."""
@@ -134,12 +145,19 @@ class Broker:
     """Of all the brokers that end together."""
     node: int
     port: int
+    other_port: int | None = None
+    """Of the other listener, if there is one."""
     pid: int | None = field(default=None, init=False)
 
     @property
     def bootstrap(self) -> str:
         """Its address, as clients are given it."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def other_bootstrap(self) -> str:
+        """Its address by the other listener."""
+        return f"127.0.0.1:{self.other_port}"
 
     @property
     def log_text(self) -> str:
@@ -213,7 +231,9 @@ class Broker:
         self._forget()
 
 
-def _write_settings(brokers: Sequence[Broker], controllers: dict[int, int], **extra: str) -> None:
+def _write_settings(
+    brokers: Sequence[Broker], controllers: dict[int, int], other: OtherListener | None = None, **extra: str
+) -> None:
     """Write what each broker is started with, and format its folder."""
     copies = str(len(brokers))
     voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
@@ -236,6 +256,11 @@ def _write_settings(brokers: Sequence[Broker], controllers: dict[int, int], **ex
             "min.insync.replicas": str(min(2, len(brokers))),
             **extra,
         }
+        if other is not None:
+            settings["listeners"] += f",OTHER://127.0.0.1:{broker.other_port}"
+            settings["advertised.listeners"] += f",OTHER://127.0.0.1:{other.advertised_port or broker.other_port}"
+            settings["listener.security.protocol.map"] += f",OTHER:{other.protocol}"
+            settings.update(other.settings)
         path = folder / f"broker-{broker.node}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = [*_JAVA, "-cp", f"{bring_jars()}/*", "kafka.tools.StorageTool", "format"]
@@ -263,23 +288,27 @@ def _new_folder() -> Path:
 
 
 @contextmanager
-def cluster(count: int = 1, **extra: str) -> Generator[list[Broker]]:
+def cluster(count: int = 1, *, other: OtherListener | None = None, **extra: str) -> Generator[list[Broker]]:
     """Run so many brokers of one's own, which can be killed and started again; with three, one may be dead.
 
-    ``extra``: settings of the brokers, with ``_`` for ``.``. Skips the test where there is no Java; in CI it fails.
+    ``other``: another listener of each. ``extra``: settings of the brokers, with ``_`` for ``.``.
+
+    Skips the test where there is no Java; in CI it fails.
     """
     why = why_no_java()
     if why is not None:
         _give_up(why)
     folder = _new_folder()
     users = folder / "users"
-    brokers = [Broker(folder, node, _free_port()) for node in range(1, count + 1)]
+    brokers = [
+        Broker(folder, node, free_port(), None if other is None else free_port()) for node in range(1, count + 1)
+    ]
     with users.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         _keep(folder, users)
         try:
             more = {name.replace("_", "."): value for name, value in extra.items()}
-            _write_settings(brokers, {broker.node: _free_port() for broker in brokers}, **more)
+            _write_settings(brokers, {broker.node: free_port() for broker in brokers}, other, **more)
             for broker in brokers:
                 broker.start(wait=False)
             for broker in brokers:
@@ -292,9 +321,9 @@ def cluster(count: int = 1, **extra: str) -> Generator[list[Broker]]:
 
 
 @contextmanager
-def own_broker(**extra: str) -> Generator[Broker]:
+def own_broker(*, other: OtherListener | None = None, **extra: str) -> Generator[Broker]:
     """Run one broker of one's own (see :func:`cluster`)."""
-    with cluster(1, **extra) as (broker,):
+    with cluster(1, other=other, **extra) as (broker,):
         yield broker
 
 
@@ -336,8 +365,8 @@ def _start_shared(users: Path, address: Path) -> str:
         except Exception:  # its image, say, can be had from nowhere
             if why is not None:
                 raise
-    broker = Broker(folder, 1, _free_port())
-    _write_settings([broker], {1: _free_port()})
+    broker = Broker(folder, 1, free_port())
+    _write_settings([broker], {1: free_port()})
     broker.start()
     return broker.bootstrap
 

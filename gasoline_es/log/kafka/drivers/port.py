@@ -20,6 +20,12 @@ FIRST: Final = -2
 FETCH_WAIT_MS: Final = 100
 """How long a broker holds a reader's request that it has nothing for. Meanwhile the reader can ask for nothing else."""
 
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+"""What a writer sends at once, and so the largest record that it takes: just below what brokers take, unless set otherwise.
+
+What the client itself refuses leaves the records beside it alone.
+"""
+
 
 class Feed(NamedTuple):
     """A partition of a topic."""
@@ -171,6 +177,8 @@ class Reader(ABC):
     @abstractmethod
     def poll(self, max_records: int, timeout_s: float) -> Sequence[In]:
         """Return records that came, of any feeds, each feed's in order; [] after the timeout or a :meth:`wake`.
+
+        Passing a marker is no reason to return: who waits for a position polls for short times.
 
         Raises: OffsetGone; it can go on after a :meth:`seek`. BrokerError: the broker says what does not pass by itself. One
         that is away is not an error: it is waited for.

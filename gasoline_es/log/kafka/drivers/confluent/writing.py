@@ -20,6 +20,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
 )
 from gasoline_es.log.kafka.drivers.deadline import in_background
 from gasoline_es.log.kafka.drivers.port import (
+    REQUEST_BYTES_MAX,
     Committed,
     Fate,
     NotWritten,
@@ -54,8 +55,7 @@ def _producer(config: dict[str, Any], timeout_s: float, **more: Any) -> Any:
                 "reconnect.backoff.max.ms": 1000,
                 "retry.backoff.ms": 10,
                 "batch.size": 512 * 1024,
-                # What is too large, the broker says.
-                "message.max.bytes": 8 * 1024 * 1024,
+                "message.max.bytes": REQUEST_BYTES_MAX,
                 "allow.auto.create.topics": False,
                 **more,
             }
@@ -231,7 +231,10 @@ class ConfluentPlainWriter(PlainWriter):
         """Write the records (see the port)."""
         deadline = time.monotonic() + self._timeout_s
         delivery = _Delivery(len(records))
-        producer = self._producer
+        with self._lock:
+            if self._closed:
+                return [NotWritten("the writer is closed")] * len(records)
+            producer = self._producer
         for place, record in enumerate(records):
             try:
                 _send(producer, record, delivery.note(place), deadline)

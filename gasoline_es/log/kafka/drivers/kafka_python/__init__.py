@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.member import KafkaPythonMember
 from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
 from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
 from gasoline_es.log.kafka.drivers.port import Admin, Assignments, Driver, Member, PlainWriter, Reader, Writer
-
-_ADMIN_S: Final = 10.0
 
 
 class KafkaPythonDriver(Driver):
@@ -45,13 +43,13 @@ class KafkaPythonDriver(Driver):
 
     def admin(self) -> Admin:
         """Make an admin (see the port)."""
-        return KafkaPythonAdmin(self._config, _ADMIN_S)
+        return KafkaPythonAdmin(self._config)
 
     def _shared_admin(self) -> KafkaPythonAdmin:
         """Return the one that all readers look offsets up by."""
         with self._lock:
             if self._shared is None:
-                self._shared = KafkaPythonAdmin(self._config, _ADMIN_S)
+                self._shared = KafkaPythonAdmin(self._config)
             return self._shared
 
     def close(self) -> None:

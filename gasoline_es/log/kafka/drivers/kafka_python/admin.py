@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gasoline_es.log.kafka.drivers.deadline import Late, within
-from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, admin, broker_error, describe, errors, kafka
+from gasoline_es.log.kafka.drivers.kafka_python.client import (
+    KafkaError,
+    admin,
+    broker_error,
+    describe,
+    errors,
+    kafka,
+    made,
+)
 from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, TopicInfo
 
 T = TypeVar("T")
 
+_REQUEST_MS = 10_000
 _UNKNOWN_TOPIC = 3
 _TOPIC_EXISTS = 36
 
@@ -19,22 +29,31 @@ _TOPIC_EXISTS = 36
 class KafkaPythonAdmin(Admin):
     """Makes topics, looks at them, and at how far they reach (see the port). Its client has a thread of its own."""
 
-    def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
-        try:
-            self._client = admin.KafkaAdminClient(
-                **config,
-                bootstrap_timeout_ms=int(timeout_s * 1000),
-                request_timeout_ms=int(timeout_s * 1000),
-                retry_backoff_ms=20,
-                reconnect_backoff_max_ms=1000,
-            )
-        except KafkaError as error:
-            raise broker_error("no broker was reached", config, error) from error
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def _reach(self, timeout_s: float) -> None:
+        """Make the client, which reaches for a broker at once."""
+        with self._lock:
+            if self._client is None:
+                self._client = made(
+                    admin.KafkaAdminClient,
+                    **self._config,
+                    bootstrap_timeout_ms=max(int(timeout_s * 1000), 1),
+                    request_timeout_ms=_REQUEST_MS,
+                    retry_backoff_ms=20,
+                    reconnect_backoff_max_ms=1000,
+                )
 
     def _do(self, what: str, timeout_s: float, call: Callable[[], T]) -> T:
         """Do it, and again while what keeps it passes by itself."""
         deadline = time.monotonic() + timeout_s
+        try:
+            self._reach(timeout_s)
+        except KafkaError as error:
+            raise broker_error("no broker was reached", self._config, error) from error
         while True:
             try:
                 return within(deadline - time.monotonic(), call)
@@ -121,7 +140,7 @@ class KafkaPythonAdmin(Admin):
 
     def cluster_id(self, timeout_s: float) -> str:
         """Return what the cluster calls itself (see the port)."""
-        told = self._do("no broker was reached", timeout_s, self._client.describe_cluster)
+        told = self._do("no broker was reached", timeout_s, lambda: self._client.describe_cluster())  # noqa: PLW0108 - made by the call
         return str(told["cluster_id"])
 
     def offsets(
@@ -140,6 +159,8 @@ class KafkaPythonAdmin(Admin):
 
     def close(self) -> None:
         """Let go of it."""
+        if self._client is None:
+            return
         try:
             within(5, self._client.close)
         except (KafkaError, Late) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
@@ -14,14 +15,47 @@ with warnings.catch_warnings():
     import kafka.admin as _admin  # pyright: ignore[reportMissingTypeStubs]
     import kafka.coordinator.assignors.cooperative_sticky as _sticky  # pyright: ignore[reportMissingTypeStubs]
     import kafka.errors as _errors  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.net.compat as _net  # pyright: ignore[reportMissingTypeStubs]
 
 # The library has no types of its own that could be relied on.
 kafka: Any = _kafka
 admin: Any = _admin
 sticky: Any = _sticky
 errors: Any = _errors
+net: Any = _net
 
 KafkaError: type[Exception] = errors.KafkaError
+
+
+class _WithoutSecrets(logging.Filter):
+    """Keeps back what the library tells of logging in while it is debugged: the password, and the bytes that it sends."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.DEBUG:
+            return True
+        said = record.getMessage()
+        return "Sasl" not in said and " Send: " not in said
+
+
+for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.manager", "kafka.net.selector"):
+    logging.getLogger(_name).addFilter(_WithoutSecrets())
+
+
+def made(kind: Any, **config: Any) -> Any:
+    """Make a client. One that reaches no broker raises, and leaves its sockets and its thread behind by itself."""
+    below: list[Any] = []
+
+    def make(*args: Any, **more: Any) -> Any:
+        below.append(net.KafkaNetClient(*args, **more))
+        return below[-1]
+
+    try:
+        return kind(**config, kafka_client=make)
+    except BaseException:
+        for one in below:
+            one.close()
+        raise
+
 
 # The broker has looked at the record, or the client has, and neither will ever take it.
 _NEVER_WRITTEN: tuple[type[Exception], ...] = (
@@ -53,6 +87,12 @@ def is_fenced(error: BaseException | None, producer: Any) -> bool:
     said: list[Any] = [error, *getattr(error, "args", ()), getattr(manager, "last_error", None)]
     fenced = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
     return any(isinstance(one, fenced) or "ProducerFencedError" in str(one) for one in said)
+
+
+def is_spent(producer: Any) -> bool:
+    """Whether a producer has met an error that it cannot get over."""
+    manager = getattr(producer, "_transaction_manager", None)
+    return manager is not None and bool(manager.has_fatal_error())
 
 
 def describe(error: BaseException) -> str:

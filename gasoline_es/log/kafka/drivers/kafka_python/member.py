@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka, sticky
+from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka, made, sticky
 from gasoline_es.log.kafka.drivers.port import Assignments, Feed, Member
 
 
@@ -39,7 +39,8 @@ class KafkaPythonMember(Member):
         self._calls = calls
         self._feeds: set[Feed] = set()
         try:
-            self._consumer = kafka.KafkaConsumer(
+            self._consumer = made(
+                kafka.KafkaConsumer,
                 **config,
                 group_id=group,
                 enable_auto_commit=False,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
-from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka
+from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka, made
 from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In, OffsetGone, Reader
 
 _SLICE_S = 0.05
@@ -23,7 +23,8 @@ class KafkaPythonReader(Reader):
         self._admin = admin
         self._woken = threading.Event()
         try:
-            self._consumer = kafka.KafkaConsumer(
+            self._consumer = made(
+                kafka.KafkaConsumer,
                 **config,
                 group_id=None,
                 enable_auto_commit=False,
