@@ -16,7 +16,8 @@ def open_store(log: Log, url: str | None = None, *, reach: Reach = nothing) -> S
     """Open the store for a log's namespace. Nothing is made before the first projection is.
 
     ``url`` None: where the log has what is derived from it, of a file log ``<directory>/projections/<namespace>``; or in
-    memory. ``sqlite:DIRECTORY``: below that directory, by namespace. ``postgresql://…``: a database, with the extra ``gasoline_es[postgres]``.
+    memory. ``sqlite:DIRECTORY``: below that directory, by namespace. ``postgresql://…``: a database, with the extra
+    ``gasoline_es[postgres]``.
 
     Raises: ProjectionError: it is none of these. ExtraMissing.
     """

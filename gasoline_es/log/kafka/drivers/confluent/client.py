@@ -57,7 +57,7 @@ def with_logger(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note(error: Any) -> None:
-    _log.debug("%s", describe(error))
+    """What fails is told to whoever asked for it; what passes by itself is nobody's business."""
 
 
 def reason(error: BaseException) -> Any:
@@ -100,6 +100,7 @@ def is_for_good(error: Any) -> bool:
 
 _MOVES = frozenset(
     (
+        codes._NOENT,  # "no leaders found"
         codes.NOT_LEADER_FOR_PARTITION,
         codes.LEADER_NOT_AVAILABLE,
         codes.UNKNOWN_TOPIC_OR_PART,
