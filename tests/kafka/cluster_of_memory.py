@@ -41,21 +41,25 @@ same. ``open``: its records are there, neither committed nor aborted, and the sa
 
 
 @dataclass(slots=True)
-class _Transaction:
+class Transaction:
+    """What was written together."""
+
     state: Literal["open", "committed", "aborted"] = "open"
     offsets: list[tuple[Feed, int]] = field(default_factory=list[tuple[Feed, int]])
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
+    """An offset of a partition. Without a record: a marker, or a hole."""
+
     record: In | None
-    transaction: _Transaction
+    transaction: Transaction
 
 
 @dataclass(slots=True)
 class _Topic:
     info: TopicInfo
-    feeds: dict[int, list[_Entry]] = field(default_factory=dict[int, list[_Entry]])
+    feeds: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
     begins: dict[int, int] = field(default_factory=dict[int, int])
 
 
@@ -70,46 +74,48 @@ class Cluster:
         self.faults: dict[str, list[Fault]] = {}
         """By transactional id, for its next commits."""
         self.epochs: dict[str, int] = {}
-        self.left_open: dict[str, list[_Transaction]] = {}
+        self.left_open: dict[str, list[Transaction]] = {}
         self.before_commit: Callable[[str], None] = lambda transactional_id: None
         """Called by a writer's thread before it commits."""
+        self.after_commit: Callable[[str], None] = lambda transactional_id: None
+        """Called by it after that, before it learns what became of it."""
 
     def answer(self) -> None:
         """Raises: BrokerError: nobody does."""
         if self.away:
             raise BrokerError("no broker answers")
 
-    def entries(self, feed: Feed) -> list[_Entry]:
+    def entries(self, feed: Feed) -> list[Entry]:
         """Return what a partition holds."""
         topic = self.topics.get(feed.topic)
         if topic is None or not 0 <= feed.partition < topic.info.partitions:
             raise BrokerError(f"there is no {feed}")
         return topic.feeds.setdefault(feed.partition, [])
 
-    def write(self, transaction: _Transaction, records: Sequence[Out]) -> list[int]:
+    def write(self, transaction: Transaction, records: Sequence[Out]) -> list[int]:
         """Append records of an open transaction; return their offsets."""
         offsets: list[int] = []
         for out in records:
             entries = self.entries(out.feed)
             offset = len(entries)
             entries.append(
-                _Entry(In(out.feed, offset, out.key, out.value, tuple(out.headers), out.time_ms), transaction)
+                Entry(In(out.feed, offset, out.key, out.value, tuple(out.headers), out.time_ms), transaction)
             )
             transaction.offsets.append((out.feed, offset))
             offsets.append(offset)
         return offsets
 
-    def end(self, transaction: _Transaction, state: Literal["committed", "aborted"]) -> None:
+    def end(self, transaction: Transaction, state: Literal["committed", "aborted"]) -> None:
         """Commit or abort: a marker in every partition it has written to."""
         transaction.state = state
         for feed in dict.fromkeys(feed for feed, _ in transaction.offsets):
-            self.entries(feed).append(_Entry(None, transaction))
+            self.entries(feed).append(Entry(None, transaction))
         self.lock.notify_all()
 
     def tell_death(self, workers: Feed, incarnation: str) -> None:
         """Spare tests the silence after which a process is taken for dead."""
         with self.lock:
-            transaction = _Transaction()
+            transaction = Transaction()
             sign = Out(workers, worker_key(incarnation), None, (), time.time_ns() // 1_000_000)
             self.write(transaction, [sign])
             self.end(transaction, "committed")
@@ -140,6 +146,11 @@ class MemoryWriter(Writer):
 
     def commit(self, records: Sequence[Out]) -> Fate:
         self._cluster.before_commit(self._id)
+        fate = self._commit(records)
+        self._cluster.after_commit(self._id)
+        return fate
+
+    def _commit(self, records: Sequence[Out]) -> Fate:
         cluster = self._cluster
         with cluster.lock:
             if cluster.away:
@@ -150,7 +161,7 @@ class MemoryWriter(Writer):
             fault = faults.pop(0) if faults else None
             if fault == "lost":
                 return Unknown("the answer got lost")
-            transaction = _Transaction()
+            transaction = Transaction()
             offsets = cluster.write(transaction, records)
             if fault == "open":
                 cluster.left_open.setdefault(self._id, []).append(transaction)

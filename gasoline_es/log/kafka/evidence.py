@@ -46,6 +46,11 @@ class OfOwner(Settling):
         self._workers: Final = workers
         self._own_feeds: Final = own_feeds
         self._holds: Final = holds
+        self._ends: dict[Feed, int] = {}
+
+    def begin(self) -> None:
+        """Note where its feeds end. Not when it looks for what it has sent: the follower may have met that before."""
+        self._ends = {feed: self._kept.mirror.end(feed) for feed in self._own_feeds}
 
     def still_mine(self) -> bool:
         """Whether no newer epoch was begun."""
@@ -53,13 +58,13 @@ class OfOwner(Settling):
         return self._holds()
 
     def find(self, records: Sequence[Out]) -> Sequence[int] | None:
-        """Look in its own feeds, beyond what it has known."""
+        """Look in its own feeds, beyond what was there before."""
         mirror = self._kept.mirror
-        known = {feed: mirror.end(feed) for feed in self._own_feeds}
         self._read_up(*self._own_feeds)
         self._follower.leave(*self._own_feeds)
         came = {
-            feed: [one.offset or 0 for one in mirror.read(feed, end, mirror.end(feed))] for feed, end in known.items()
+            feed: [one.offset or 0 for one in mirror.read(feed, end, mirror.end(feed))]
+            for feed, end in self._ends.items()
         }
         if not any(came.values()):
             return None

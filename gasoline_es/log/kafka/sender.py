@@ -37,6 +37,10 @@ TOLD_S: Final = 10.0
 class Evidence(ABC):
     """How a sender finds out whether it may write, and whether what it wrote is there."""
 
+    def begin(self) -> None:
+        """Note how things stand before anything is on its way: what is there later and not now is what was sent."""
+        return
+
     @abstractmethod
     def still_mine(self) -> bool:
         """Whether nobody else has taken what is written to here, as of now. Raises: BrokerError."""
@@ -81,6 +85,7 @@ class Sender:
             record. LogError: it was stopped; if records were on their way, whether they are there is not known.
         """
         trouble = _Trouble(self.transactional_id)
+        self._evidence.begin()
         on_its_way = False
         while True:
             try:
