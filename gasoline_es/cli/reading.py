@@ -7,7 +7,7 @@ places. Nothing of the engine is loaded: the log, the codec of events and the fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +32,9 @@ DEFAULT_NAMESPACE: Final = "default"
 class Reading:
     """A namespace of a log, open for reading. ``damages`` collects what was met, once each."""
 
-    def __init__(self, log: Log, damages: list[str]) -> None:
+    def __init__(self, log: Log, damages: list[str], refresh: Callable[[str, int], None]) -> None:
         self.log: Final = log
+        self._refresh: Final = refresh
         self.damages: Final = damages
         self.topics: Final = Topics(log.namespace)
         self.events_topic: Final = self.topics.events
@@ -61,6 +62,7 @@ class Reading:
     def records(self, topic: str, partition: int, start: int = 0) -> Iterator[Record]:
         """Yield the records of a single-writer topic's partition, in order of offset, up to damage if there is any."""
         try:
+            self._refresh(topic, partition)
             yield from self.log.read(topic, partition, start)
         except LogCorrupt as error:
             self.note(error.message)
@@ -69,6 +71,7 @@ class Reading:
         """Yield the records of a many-writer topic's partition published by now, up to damage if there is any."""
         try:
             tail = self.log.tail(topic, partition)
+            self._refresh(topic, partition)
             while records := tail.poll():
                 yield from records
         except LogCorrupt as error:
@@ -96,8 +99,13 @@ def reading(settings: Settings, *, namespace: str | None = None, final: bool = F
     damages: list[str] = []
     # One event loop for all of it; between the two coroutines everything is plain blocking calls, which Ctrl-C ends.
     with asyncio.Runner() as runner:
-        log = runner.run(open_log(settings.url, namespace=wanted, readonly=True, final=final))
-        opened = Reading(log, damages)
+        try:
+            log = runner.run(open_log(settings.url, namespace=wanted, readonly=True, final=final))
+        except LogError as error:
+            if not on_kafka(settings.url):  # of a log on disk it was made sure before
+                raise
+            raise Failure(error.message) from error
+        opened = Reading(log, damages, lambda topic, partition: runner.run(log.refresh((topic, partition))))
         try:
             yield opened
         finally:
@@ -114,6 +122,10 @@ def require_namespace(settings: Settings, wanted: str) -> None:
     Raises: Failure: there is no such log or namespace. Misuse: no log, or what cannot be one.
     """
     known = namespaces(settings)
+    if on_kafka(settings.url):
+        if wanted not in known and settings.namespace is not None:
+            raise Misuse(f"{settings.url} names its namespace, so --namespace {wanted} is one too many")
+        return  # whether it is there shows when it is opened
     if wanted not in known:
         _check_namespace(wanted)
         there = f"it has {', '.join(known)}" if known else "it has none"
@@ -122,15 +134,26 @@ def require_namespace(settings: Settings, wanted: str) -> None:
 
 def check_place(settings: Settings, namespace: str) -> None:
     """Check that a log could be at that place, with that namespace. Raises: Misuse."""
-    _directory(settings.url)
+    if on_kafka(settings.url):
+        namespaces(settings)
+    else:
+        _directory(settings.url)
     _check_namespace(namespace)
 
 
 def namespaces(settings: Settings) -> dict[str, int]:
-    """Return the log's namespaces: name → number of partitions.
+    """Return the log's namespaces: name → number of partitions. Of a Kafka log only the one that its URL or the settings name.
 
     Raises: Failure: there is no log at that place. Misuse: the URL is not one of a log that can be looked at.
     """
+    if on_kafka(settings.url):
+        from gasoline_es.log.kafka.settings import Address
+
+        try:
+            address = Address.of(settings.url)
+        except LogError as refused:
+            raise Misuse(refused.message) from refused
+        return {address.namespace or settings.namespace or DEFAULT_NAMESPACE: 0}
     directory = _directory(settings.url)
     try:
         manifest = read_manifest(directory, Disk())
@@ -139,6 +162,11 @@ def namespaces(settings: Settings) -> dict[str, int]:
     if manifest is None:
         raise Failure(f"there is no log in {directory} (no manifest.json): give the directory as file:DIRECTORY")
     return dict(sorted(manifest.namespaces.items()))
+
+
+def on_kafka(url: str) -> bool:
+    """Whether a log is in a cluster, and not on this disk."""
+    return url.startswith("kafka:")
 
 
 def _check_namespace(name: str) -> None:
@@ -153,7 +181,9 @@ def _directory(url: str) -> str:
     if scheme == "memory":
         raise Misuse(f"{url} lives inside the process that opened it: only a log on disk can be looked at from outside")
     if scheme != "file" or not rest:
-        raise Misuse(f"{url!r} is not the URL of a log: write file:DIRECTORY, as in --log file:./data")
+        raise Misuse(
+            f"{url!r} is not the URL of a log: write file:DIRECTORY, as in --log file:./data, or kafka://HOST:9092/NAMESPACE"
+        )
     try:
         return directory_of(url)
     except LogError as refused:
