@@ -14,15 +14,15 @@ class MemoryKeeper:
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition, with nothing folded."""
-        return PartitionViews(beside=before)
+        return PartitionViews(beside=None if before is None else before.beside)
 
     def fresh(self) -> PartitionViews:
         """Return views with nothing folded, which are not kept."""
         return PartitionViews()
 
-    def stands(self, index: int) -> int:
-        """Return the offset up to which a partition's views are stored."""
-        return 0
+    def stands(self, index: int) -> Mapping[str, int]:
+        """Return the offsets up to which a partition's views are stored."""
+        return {}
 
     async def save(self, views: Mapping[int, PartitionViews]) -> None:
         """Do nothing."""

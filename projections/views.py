@@ -26,12 +26,14 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.ports import Located, OnTagged, Received, Tally
 from gasoline_es.core.state import Status, Summary, created
 from gasoline_es.log.port import Record
+from projections.announced import AnnouncedView
 from projections.current import CurrentState
 from projections.history import HistoryIndex, located, received
+from projections.kept_feed import Feed
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
 from projections.schedules import ScheduleView
-from projections.stored import StoredView
+from projections.stored import KeptSequences, StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 from projections.workflow_rows import WorkflowRow
@@ -58,7 +60,8 @@ class Changes:
 
     def __init__(self, views: PartitionViews, changed: Iterable[str], next_offset: int, counts: Counts) -> None:
         self.next_offset = next_offset
-        self.last_place, self.last_record = views.last_place, views.last_record
+        self.last_place = views.last_place
+        self.last_record: tuple[str, bytes | None] = views.last_record
         """Of the last event that was folded: where it lies, its key and its value."""
         self.counts = counts
         self.drifted, self.stored_to = views.drifted, views.stored_to
@@ -91,11 +94,32 @@ class Changes:
         self.rows.append(self._views.row(workflow_id))
 
 
+class Beside:
+    """What stands beside the workflows of a partition: folded from topics of their own, see there."""
+
+    def __init__(self, sequences: KeptSequences | None = None) -> None:
+        """``sequences``: in the store that rows go to; None: everything stays in memory."""
+        kept = sequences is not None
+        self.schedules = ScheduleView(kept=kept)
+        self.parked = ParkedView(kept=kept)
+        self.stored = StoredView(sequences)
+        self.announced = AnnouncedView(kept=kept)
+
+    def feeds(self) -> dict[str, Feed]:
+        """Return them by the last words of their topics' names."""
+        return {
+            "schedules": self.schedules,
+            "parked": self.parked,
+            "stored": self.stored,
+            "registry": self.announced,
+        }
+
+
 class PartitionViews:
     """What the engine and its clients ask of a partition's past. Only durable events ever reach it."""
 
-    def __init__(self, kept: KeptWorkflows | None = None, beside: PartitionViews | None = None) -> None:
-        """``kept``: the store that rows go to; None: everything stays in memory. ``beside``: who has what stands beside."""
+    def __init__(self, kept: KeptWorkflows | None = None, beside: Beside | None = None) -> None:
+        """``kept``: the store that rows go to; None: everything stays in memory. ``beside``: what stands beside workflows."""
         self.next_offset = 0
         """The offset of the next event to fold."""
         self.last_place = 0
@@ -116,10 +140,9 @@ class PartitionViews:
         self._tags = TagIndex()
         self._wake = WakeQueue()
         self._queues = SignalQueues()
-        self.schedules: ScheduleView = ScheduleView() if beside is None else beside.schedules
-        self.parked: ParkedView = ParkedView() if beside is None else beside.parked
-        self.stored: StoredView = StoredView() if beside is None else beside.stored
-        """These are folded from topics of their own: see there."""
+        self.beside = Beside() if beside is None else beside
+        self.schedules, self.parked, self.stored = self.beside.schedules, self.beside.parked, self.beside.stored
+        self.announced = self.beside.announced
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some."""
 
@@ -231,6 +254,15 @@ class PartitionViews:
         self._history.restore(summary.id, row.events)
         if row.findable:
             self._tags.put(summary.id, summary.name, summary.tags, row.events.first)
+
+    def feeds(self) -> dict[str, Feed]:
+        """Return all that is folded, by the last words of its topics' names."""
+        return {"events": self, **self.beside.feeds()}
+
+    @property
+    def storable_to(self) -> int:
+        """The offset up to which :meth:`changes` goes."""
+        return self.next_offset
 
     @property
     def unsaved(self) -> int:

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
+from gasoline_es.core.ports import (
+    BesideView,
+    Foldable,
+    OnTagged,
+    ParkedView,
+    ScheduleView,
+    StoredView,
+    ViewKeeper,
+    Views,
+)
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
@@ -193,7 +202,7 @@ class Node:
         if views.drifted:  # the former owner has stored what was only folded now
             views = self._load(index, views)
             await self._fold(index, end)
-        for view, topic in self._beside(index):
+        for view, topic in [*self._beside(index), (views.announced, self.topics.registry)]:
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
@@ -312,15 +321,17 @@ class Node:
         views = self._views.get(index)
         if views is None:
             return self._load(index, None)
-        if views.drifted or self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
-            return self._load(index, views)
-        return views
+        stands = self._keeper.stands(index)
+        ahead = stands.get("events", 0) - views.next_offset
+        for view, topic in self._beside(index):
+            ahead = max(ahead, stands.get(topic.rpartition(".")[2], 0) - view.next_offset)
+        return self._load(index, views) if views.drifted or ahead > LOAD_RATHER_THAN_FOLD else views
 
     def _let_go_of_stored(self, index: int) -> None:
         """Let workflows leave memory that are over, and that others have stored."""
         views = self._views[index]
         if views.unsaved >= UNSAVED_MAX:
-            views.saved_elsewhere(self._keeper.stands(index))
+            views.saved_elsewhere(self._keeper.stands(index).get("events", 0))
 
     async def _decided_end(self, index: int, topic: str) -> int:
         return await decided_end(self.log, self.clock, topic, index)
@@ -350,7 +361,7 @@ class Node:
                         await self._fold_into(view, topic, index, await self._decided_end(index, topic))
         return views
 
-    def _beside(self, index: int) -> list[tuple[Foldable, str]]:
+    def _beside(self, index: int) -> list[tuple[BesideView, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
         views = self._view(index)
         topics = self.topics
@@ -423,9 +434,15 @@ class Node:
         return owner is not None and owner.alive and not owner.mine
 
     async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
-        """Let a view fold what it has not seen of a topic."""
-        while await self._fold_some(view, topic, index, stop):
-            pass
+        """Let a view fold what it has not seen of a topic. What would not fit into memory is stored on the way."""
+        more = True
+        while more:
+            more = await self._fold_some(view, topic, index, stop)
+            if view.unsaved >= UNSAVED_MAX:
+                if self._keeper.keeps and not self._owned_elsewhere(index):
+                    await self._keeper.save({index: self._view(index)})
+                else:
+                    view.saved_elsewhere(self._keeper.stands(index).get(topic.rpartition(".")[2], 0))
 
     async def _fold_some(self, view: Foldable, topic: str, index: int, stop: int | None) -> bool:
         """Let a view fold some of what it has not seen, letting others have a turn now and then; whether there is more."""
@@ -558,9 +575,12 @@ class Node:
     async def _save(self) -> None:
         owned = {index: self._views[index] for index in self.partitions}
         await self._keeper.save(owned)
-        if self._saving is None and self.failure is None and any(views.unsaved for views in owned.values()):
+        if self._saving is None and self.failure is None and any(map(self._is_unsaved, owned)):
             # Something came since; or it could not be stored, and the keeper says when it tries again.
             self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S), self._save_soon)
+
+    def _is_unsaved(self, index: int) -> bool:
+        return bool(self._views[index].unsaved or any(view.unsaved for view, _ in self._beside(index)))
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
