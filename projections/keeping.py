@@ -167,6 +167,7 @@ class StoreKeeper:
     def __init__(self, log: Log, store: AnyStore, generation: AnyGeneration, *, keeps: bool) -> None:
         self.keeps = keeps
         """No more once another version of this program keeps its views in the store."""
+        self.name = NAME
         self.url = store.url
         self._log = log
         self._store = store

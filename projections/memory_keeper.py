@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from projections.definition import ENGINES
 from projections.views import PartitionViews
 
 
@@ -11,6 +12,7 @@ class MemoryKeeper:
     """Keeps nothing: the views of a log that lives in memory are folded from its start."""
 
     keeps = False
+    name = ENGINES
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition, with nothing folded."""

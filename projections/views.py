@@ -259,6 +259,10 @@ class PartitionViews:
         """Return all that is folded, by the last words of its topics' names."""
         return {"events": self, **self.beside.feeds()}
 
+    def stored_offsets(self) -> dict[str, int]:
+        """Return the offsets up to which all of it is stored, by the last words of topics' names."""
+        return {topic: feed.stored_to for topic, feed in self.feeds().items()}
+
     @property
     def storable_to(self) -> int:
         """The offset up to which :meth:`changes` goes."""

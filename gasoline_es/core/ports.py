@@ -252,6 +252,10 @@ class Views(Protocol):
     def saved_elsewhere(self, stored_to: int, /) -> None:
         """Another process has stored the views up to this offset."""
 
+    def stored_offsets(self) -> Mapping[str, int]:
+        """Return the offsets up to which all of it is stored, by the last words of topics' names."""
+        ...
+
     def located(self, workflow_id: str, /) -> Located: ...
 
     def received(self, workflow_id: str, /) -> Received: ...
@@ -293,6 +297,11 @@ class ViewKeeper(Protocol[V]):
 
     def stands(self, index: int, /) -> Mapping[str, int]:
         """Return the offsets up to which a partition's views are stored, by the last words of topics' names."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the projection that it keeps them as."""
         ...
 
     async def save(self, views: Mapping[int, V], /) -> None:

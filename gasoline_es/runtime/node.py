@@ -96,6 +96,8 @@ class Node:
         self._on_tagged: OnTagged | None = None
         self._saving: asyncio.TimerHandle | None = None
         self.recording = Recording()
+        self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
+        """Tells how far the projections are that this process keeps up: by name, topic and partition."""
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
@@ -282,6 +284,25 @@ class Node:
         """Yield how many durable events are not folded, for each partition that is owned or being taken."""
         for index in sorted({*self.partitions, *self._taking}):
             yield index, max(self.log.end(self.topics.events, index) - self._view(index).next_offset, 0)
+
+    def projections_behind(self) -> dict[str, int]:
+        """Return by how many durable records of owned partitions the tables of projections are behind, of views and users'."""
+        found: dict[str, int] = {}
+        if not self.partitions:
+            return found
+        if self._keeper.keeps:
+            found[self._keeper.name] = sum(
+                max(self.log.end(f"{self.log.namespace}.{topic}", index) - offset, 0)
+                for index in self.partitions
+                for topic, offset in self._views[index].stored_offsets().items()
+            )
+        for name, reached in self.projected().items():
+            found[name] = sum(
+                max(self.log.end(topic, index) - offset, 0)
+                for (topic, index), offset in reached.items()
+                if index in self.partitions
+            )
+        return found
 
     # --- views --------------------------------------------------------------------------------------------------------
 

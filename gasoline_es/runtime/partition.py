@@ -676,7 +676,7 @@ class Partition:
             self._hooks.stored_here()
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
-        if lives or batch.standing:
+        if lives or batch.standing or registry in outcome.offsets:
             self._hooks.changed(batch)
         if lives:
             if self.lost:
