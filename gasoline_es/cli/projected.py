@@ -40,7 +40,7 @@ def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
         return [Workflows()]
     try:
         code = Code.parse(module)
-        found = _projections(code)
+        found = projections_of(code)
     except CodeRefused as refused:
         raise Misuse(str(refused)) from refused
     by_name = {one.name: one for one in found}
@@ -50,7 +50,8 @@ def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
     return [by_name[name] for name in dict.fromkeys(names)] if names else found
 
 
-def _projections(code: Code) -> list[Projection]:
+def projections_of(code: Code) -> list[Projection]:
+    """Load the projections of a module, or those of them that are named. Raises: CodeRefused."""
     module = code.imported()
     there = {name: value for name, value in vars(module).items() if _is_one(value, module.__name__)}
     if not there:
