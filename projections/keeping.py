@@ -26,7 +26,6 @@ from projections.kept_feed import Feed as KeptFeed
 from projections.kept_feed import Pending
 from projections.known import open_current, unknown_so_far
 from projections.parallel import Share, fold_share
-from projections.sequence_table import SequenceTable
 from projections.stores.port import (
     START,
     AnyGeneration,
@@ -40,7 +39,7 @@ from projections.stores.port import (
 from projections.tables import TOPICS, Tables, make_tables
 from projections.views import Beside, PartitionViews
 from projections.workflow_rows import WorkflowRow
-from projections.workflows import NAME, VERSION, KeptPartition, SequencesOf, Workflows
+from projections.workflows import NAME, VERSION, KeptBesideOf, KeptPartition, Workflows
 
 ROWS_AT_ONCE: Final = 100
 """So many rows are made before others have a turn."""
@@ -191,7 +190,7 @@ class StoreKeeper:
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
-        beside = Beside(SequencesOf(self.ask, index))
+        beside = Beside(KeptBesideOf(self.ask, index))
         try:
             # Rows and positions of one moment: another process may store in between.
             with self._reading.reading() as positions:
@@ -232,10 +231,10 @@ class StoreKeeper:
             self._reads.remove(generation)
             self._let_go_of_former()
 
-    def ask(self, question: Callable[[SequenceTable], _T]) -> _T:
-        """Ask about sequences, as they are in the store now. Raises: ProjectionError."""
+    def ask(self, question: Callable[[Tables], _T]) -> _T:
+        """Ask the tables as they are in the store now. Raises: ProjectionError."""
         try:
-            return question(self._tables.sequences)
+            return question(self._tables)
         except Exception as error:
             raise self._unreadable(error) from error
 

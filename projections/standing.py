@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Stands)
 
 @dataclass(frozen=True, slots=True)
 class StandingRow(Generic[S]):
-    """Where a subject stands, for a store; ``state`` None: it is forgotten. ``since``: its place among those like it."""
+    """Where a subject stands, for a store; ``state`` None: it is forgotten. ``since``: the offset that it is ordered by."""
 
     id: str
     since: int
@@ -41,7 +41,7 @@ class StandingChanges(Generic[S]):
 
 
 class StandingView(KeptFeed, Generic[E, S]):
-    """Subjects by id, in the order in which they were first made. Folded from durable events only, in order of offset."""
+    """Subjects by id. Folded from durable events only, in order of offset."""
 
     def __init__(self, decode: Callable[[bytes], E], fold: Callable[[S | None, E], S], *, kept: bool = False) -> None:
         super().__init__(kept=kept)
@@ -74,13 +74,13 @@ class StandingView(KeptFeed, Generic[E, S]):
         return self._subjects.get(subject)
 
     def __iter__(self) -> Iterator[S]:
-        """Yield all of them, also what is over."""
+        """Yield all that are in memory, also what is over."""
         return iter(self._subjects.values())
 
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def since(self, subject: str) -> int:
-        """Return the place of a subject in the order of those like it."""
+        """Return the offset that a subject is ordered by among those like it."""
         raise NotImplementedError
 
     def restore(self, row: StandingRow[S]) -> None:

@@ -22,10 +22,12 @@ from projections.standing import StandingRow
 S = TypeVar("S", bound=Stands)
 
 _TABLES: Final = """
-CREATE TABLE schedule_rows (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, since BIGINT NOT NULL, state TEXT NOT NULL);
-CREATE INDEX schedule_rows_since ON schedule_rows (partition, since);
-CREATE TABLE parked_rows (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, since BIGINT NOT NULL, state TEXT NOT NULL);
-CREATE INDEX parked_rows_since ON parked_rows (partition, since);
+CREATE TABLE schedule_rows (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, since BIGINT NOT NULL, over INTEGER NOT NULL,
+    state TEXT NOT NULL);
+CREATE INDEX schedule_rows_since ON schedule_rows (partition, since) WHERE over = 0;
+CREATE TABLE parked_rows (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, since BIGINT NOT NULL, over INTEGER NOT NULL,
+    state TEXT NOT NULL);
+CREATE INDEX parked_rows_since ON parked_rows (partition, since) WHERE over = 0;
 """
 
 _SCHEDULES: Final = {
@@ -91,14 +93,21 @@ class StandingTable(Generic[S]):
     """Reads and writes the rows of one kind through a store's connection."""
 
     def __init__(
-        self, db: Any, table: str, write: Callable[[S], dict[str, Any]], read: Callable[[str, dict[str, Any]], S]
+        self,
+        db: Any,
+        table: str,
+        write: Callable[[S], dict[str, Any]],
+        read: Callable[[str, dict[str, Any]], S],
+        over: Callable[[S], bool],
     ) -> None:
+        """``over``: whether it is not to be in memory."""
         self._db = db
         self._table = table
         self._kind: Final = kind_of(db)
         self._mark = PLACE[self._kind]
         self._write = write
         self._read = read
+        self._over = over
 
     def write(self, partition: int, rows: Sequence[StandingRow[S]]) -> None:
         """Put these rows in the place of those that are there; those of what is forgotten go."""
@@ -106,29 +115,41 @@ class StandingTable(Generic[S]):
         gone = [(row.id,) for row in rows if row.state is None]
         if gone:
             cursor.executemany(f"DELETE FROM {self._table} WHERE id = {mark}", gone)
-        stand = [(row.id, partition, row.since, _json(self._write(row.state))) for row in rows if row.state is not None]
+        stand = [
+            (row.id, partition, row.since, int(self._over(row.state)), _json(self._write(row.state)))
+            for row in rows
+            if row.state is not None
+        ]
         if stand:
             cursor.executemany(
-                f"INSERT INTO {self._table} VALUES ({mark}, {mark}, {mark}, {mark}) ON CONFLICT (id) DO UPDATE SET "
-                "since = excluded.since, state = excluded.state",
+                f"INSERT INTO {self._table} VALUES ({mark}, {mark}, {mark}, {mark}, {mark}) ON CONFLICT (id) DO UPDATE "
+                "SET since = excluded.since, over = excluded.over, state = excluded.state",
                 held(self._kind, stand),
             )
 
     def rows(self, partition: int) -> Iterator[StandingRow[S]]:
-        """Yield the rows of a partition in the order of ``since``."""
-        query = f"SELECT id, since, state FROM {self._table} WHERE partition = {self._mark} ORDER BY since, id"
+        """Yield the rows of a partition that are not over, in the order of ``since``."""
+        query = (
+            f"SELECT id, since, state FROM {self._table} WHERE partition = {self._mark} AND over = 0 ORDER BY since, id"
+        )
         for its_id, since, state in self._db.execute(query, (partition,)):
             yield StandingRow(its_id, since, self._read(its_id, from_json(state)))
+
+    def get(self, its_id: str) -> StandingRow[S] | None:
+        """Return the row of one."""
+        query = f"SELECT since, state FROM {self._table} WHERE id = {self._mark}"
+        found = self._db.execute(query, (its_id,)).fetchone()
+        return None if found is None else StandingRow(its_id, found[0], self._read(its_id, from_json(found[1])))
 
 
 def schedule_table(db: Any) -> StandingTable[Schedule]:
     """Return the table of schedules."""
-    return StandingTable(db, "schedule_rows", _of_schedule, _schedule)
+    return StandingTable(db, "schedule_rows", _of_schedule, _schedule, lambda schedule: schedule.removed)
 
 
 def parked_table(db: Any) -> StandingTable[Parked | Ended]:
     """Return the table of parked signals."""
-    return StandingTable(db, "parked_rows", _of_parked, _parked)
+    return StandingTable(db, "parked_rows", _of_parked, _parked, lambda _: False)
 
 
 def _json(members: dict[str, Any]) -> str:

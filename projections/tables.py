@@ -40,9 +40,9 @@ class Tables:
         self.sequences: Final = SequenceTable(db)
         self.announced: Final = AnnouncedTable(db)
 
-    def ask(self, question: Callable[[SequenceTable], T]) -> T:
-        """Ask about sequences."""
-        return question(self.sequences)
+    def ask(self, question: Callable[[Tables], T]) -> T:
+        """Ask these tables."""
+        return question(self)
 
     def write(self, partition: int, changes: Pending) -> Any:
         """Write the rows of one feed; return what its ``saved`` is to be told."""

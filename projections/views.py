@@ -32,7 +32,7 @@ from projections.history import HistoryIndex, located, received
 from projections.kept_feed import Feed
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
-from projections.schedules import ScheduleView
+from projections.schedules import KeptSchedules, ScheduleView
 from projections.stored import KeptSequences, StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
@@ -94,16 +94,19 @@ class Changes:
         self.rows.append(self._views.row(workflow_id))
 
 
+class KeptBeside(KeptSchedules, KeptSequences, Protocol):
+    """What a store holds of what stands beside one partition's workflows."""
+
+
 class Beside:
     """What stands beside the workflows of a partition: folded from topics of their own, see there."""
 
-    def __init__(self, sequences: KeptSequences | None = None) -> None:
-        """``sequences``: in the store that rows go to; None: everything stays in memory."""
-        kept = sequences is not None
-        self.schedules = ScheduleView(kept=kept)
-        self.parked = ParkedView(kept=kept)
-        self.stored = StoredView(sequences)
-        self.announced = AnnouncedView(kept=kept)
+    def __init__(self, kept: KeptBeside | None = None) -> None:
+        """``kept``: the store that rows go to; None: everything stays in memory."""
+        self.schedules = ScheduleView(kept)
+        self.parked = ParkedView(kept=kept is not None)
+        self.stored = StoredView(kept)
+        self.announced = AnnouncedView(kept=kept is not None)
 
     def feeds(self) -> dict[str, Feed]:
         """Return them by the last words of their topics' names."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
 from projections.definition import ENGINES, Projection
 from projections.kept_feed import Feed, Pending
-from projections.sequence_table import SequenceTable
+from projections.standing import StandingRow
 from projections.stored import StoredView
 from projections.tables import TOPICS, Tables, make_tables
 from projections.views import Beside, PartitionViews
@@ -67,7 +68,7 @@ class WorkflowsFolding:
         word = topic.rpartition(".")[2]
         if word == "events":
             return PartitionViews(KeptPartition(self._tables.workflows, self._partition))
-        return Beside(SequencesOf(self._tables.ask, self._partition)).feeds()[word]
+        return Beside(KeptBesideOf(self._tables.ask, self._partition)).feeds()[word]
 
     def apply(self, records: Sequence[Record], db: Any) -> None:
         """Write the rows."""
@@ -108,20 +109,25 @@ class KeptPartition:
 
 
 class Ask(Protocol):
-    """Asks a table of sequences."""
+    """Asks tables."""
 
-    def __call__(self, question: Callable[[SequenceTable], T], /) -> T: ...
+    def __call__(self, question: Callable[[Tables], T], /) -> T: ...
 
 
-class SequencesOf:
-    """The rows of one partition's sequences, for a view that has let go of them."""
+class KeptBesideOf:
+    """The rows of what stands beside one partition's workflows, for views that have let go of them."""
 
     def __init__(self, ask: Ask, partition: int) -> None:
         self._ask = ask
         self._partition = partition
 
+    def schedule(self, its_id: str) -> StandingRow[Schedule] | None:
+        return self._ask(lambda tables: tables.schedules.get(its_id))
+
     def first_known(self, sequence: str, originator: str, versions: Collection[int], base: int) -> int | None:
-        return self._ask(lambda table: table.first_known(self._partition, sequence, originator, versions, base))
+        return self._ask(
+            lambda tables: tables.sequences.first_known(self._partition, sequence, originator, versions, base)
+        )
 
     def of_originator(
         self,
@@ -135,18 +141,20 @@ class SequencesOf:
         limit: int | None,
     ) -> list[tuple[int, int]]:
         return self._ask(
-            lambda table: table.of_originator(
+            lambda tables: tables.sequences.of_originator(
                 self._partition, sequence, originator, above, up_to, base, newest_first=newest_first, limit=limit
             )
         )
 
     def of_kinds(self, sequence: str, kinds: Sequence[str], start: int, stop: int, limit: int) -> list[int]:
-        return self._ask(lambda table: table.of_kinds(self._partition, sequence, kinds, start, stop, limit))
+        return self._ask(lambda tables: tables.sequences.of_kinds(self._partition, sequence, kinds, start, stop, limit))
 
     def of_item(
         self, sequence: str, types: Sequence[str], tags: Sequence[str], after: int, base: int, limit: int | None
     ) -> list[int]:
-        return self._ask(lambda table: table.of_item(self._partition, sequence, types, tags, after, base, limit))
+        return self._ask(
+            lambda tables: tables.sequences.of_item(self._partition, sequence, types, tags, after, base, limit)
+        )
 
     def located(self, sequence: str, seqs: Sequence[int]) -> list[tuple[int, int, int]]:
-        return self._ask(lambda table: table.located(self._partition, sequence, seqs))
+        return self._ask(lambda tables: tables.sequences.located(self._partition, sequence, seqs))

@@ -14,7 +14,7 @@ import pytest
 from gasoline_es.core.announced import WORKER
 from gasoline_es.core.stored_events import DecisionStored, EventStored, TrackingStored, embed
 from gasoline_es.core.storing import Condition, Query, Store
-from gasoline_es.errors import GasolineError, LogError, LogFailed, StoreConflict
+from gasoline_es.errors import GasolineError, LogError, LogFailed, ScheduleNotFound, StoreConflict
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Record
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
@@ -162,6 +162,35 @@ async def test_of_a_long_sequence_only_what_is_not_stored_is_in_memory(one_world
     assert isinstance(views, PartitionViews)
     assert (views.stored.unsaved, views.stored._sequences, views.stored._unsaved) == (0, {}, [])
     assert (await told(process))["events"][-1].seq == 40
+
+
+async def test_a_schedule_that_was_removed_leaves_memory_and_goes_on_under_its_name(one_world: World) -> None:
+    process = await begun(one_world)
+    for number in range(3):
+        handle = await process.gasoline.schedule(60, one_note, None, name=f"nightly_{number}")
+        await handle.trigger()
+        await handle.remove()
+    await when(lambda: stored(process))
+    (views,) = process.node._views.values()
+    assert isinstance(views, PartitionViews)
+    assert list(views.schedules) == []
+    await _make_anew(process)
+    await process.kill()
+    await _make_anew(await begun(one_world))
+
+
+async def _make_anew(process: Process) -> None:
+    handle = process.gasoline.schedule_handle("nightly_1", one_note)
+    with pytest.raises(ScheduleNotFound):
+        await handle.get()
+    with pytest.raises(ScheduleNotFound):
+        await handle.pause()
+    before = [event.type for event in await handle.history()]
+    made = await process.gasoline.schedule(60, one_note, None, name="nightly_1")
+    assert (await made.get()).status == "active"
+    await made.remove()
+    assert [event.type for event in await made.history()] == [*before, "schedule.set", "schedule.removed"]
+    await when(lambda: stored(process))
 
 
 @pytest.mark.parametrize("point", ["begun", "moved", "stored"])

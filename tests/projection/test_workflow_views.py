@@ -48,7 +48,8 @@ from projections.schedules import ScheduleView
 from projections.stored import StoredView
 from projections.stores.port import Store
 from projections.tables import Tables
-from projections.workflows import NAME, SequencesOf, Workflows
+from projections.views import Beside
+from projections.workflows import NAME, KeptBesideOf, Workflows
 from tests.projection.conftest import OpenStore
 
 EVENTS = "default.events"
@@ -245,10 +246,12 @@ async def test_sql_shows_what_stands_beside_workflows(log: Log, open_store: Open
     assert verify(log, store, Workflows()).difference is None
     with store.snapshot(NAME) as snapshot:
         tables = Tables(snapshot.db)
-        for kept in (ScheduleView(kept=True), ParkedView(kept=True), StoredView(SequencesOf(tables.ask, 0))):
+        beside = Beside(KeptBesideOf(tables.ask, 0))
+        for kept in (beside.schedules, beside.parked, beside.stored):
             tables.load(kept, 0, 99)
             if isinstance(kept, ScheduleView):
-                assert [one.status for one in kept] == ["active", "removed", "paused"]
+                assert [one.status for one in kept] == ["active", "paused"]
+                assert [one and one.status for one in map(kept.get, ("s1", "s2", "s4"))] == ["active", "removed", None]
             elif isinstance(kept, ParkedView):
                 assert [one.signal.signal_id for one in kept.live()] == ["m1", "m3"]
             elif store.kind != "postgres":
