@@ -26,6 +26,7 @@ from projections.kept_feed import Feed as KeptFeed
 from projections.kept_feed import Pending
 from projections.known import open_current, unknown_so_far
 from projections.parallel import Share, fold_share
+from projections.past import PastView
 from projections.stores.port import (
     START,
     AnyGeneration,
@@ -208,9 +209,9 @@ class StoreKeeper:
         self._loaded[index] = views
         return views
 
-    def fresh(self) -> PartitionViews:
-        """Return views with nothing folded, which are not kept."""
-        return PartitionViews()
+    def past(self, wanted: Filters) -> PastView:
+        """Return a view with nothing folded, of the workflows that match at a time."""
+        return PastView(wanted)
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
         """Return a workflow's row as it is in the store now. Raises: ProjectionError."""

@@ -199,17 +199,6 @@ class PartitionViews:
                 self.last_record = record.key, record.value
                 self.apply(record.offset, record.place, *read_fact(record.key, record.value))
 
-    def fold_until(self, records: Iterable[Record], moment_us: int) -> bool:
-        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
-        before = self.next_offset
-        for record in records:
-            if record.value is not None and record.offset is not None:
-                fact = read_fact(record.key, record.value)
-                if fact[2] > moment_us:
-                    return False
-                self.apply(record.offset, record.place, *fact)
-        return self.next_offset > before
-
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def _prepare(self, kept: KeptWorkflows, workflow_id: str, offset: int, seq: int) -> bool:

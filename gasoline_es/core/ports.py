@@ -234,10 +234,6 @@ class Views(Protocol):
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
 
-    def fold_until(self, records: Iterable[Any], moment_us: int, /) -> bool:
-        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
-        ...
-
     def summary(self, workflow_id: str, /) -> Summary | None: ...
 
     def matching(self, wanted: Filters, /) -> Iterator[Summary]:
@@ -273,6 +269,18 @@ class Views(Protocol):
     def queued(self, workflow_id: str, /) -> Mapping[str, str]: ...
 
 
+class PastView(Protocol):
+    """The workflows of one partition that matched at a time: folded from the start of the log."""
+
+    def fold_until(self, records: Iterable[Any], moment_us: int, /) -> bool:
+        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
+        ...
+
+    def matching(self) -> Iterator[Summary]:
+        """Yield them in order of creation."""
+        ...
+
+
 V = TypeVar("V", bound=Views)
 
 
@@ -291,8 +299,8 @@ class ViewKeeper(Protocol[V]):
         """
         ...
 
-    def fresh(self) -> V:
-        """Return views with nothing folded, which are not kept."""
+    def past(self, wanted: Filters, /) -> PastView:
+        """Return a view with nothing folded, of the workflows that match at a time."""
         ...
 
     def stands(self, index: int, /) -> Mapping[str, int]:

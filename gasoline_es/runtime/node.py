@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import (
     BesideView,
@@ -430,17 +431,17 @@ class Node:
             views = await self.views(index)
         return views
 
-    async def views_as_of(self, index: int, moment_us: int) -> Views:
-        """Return views of a partition as they were at a time: of what came before the first event that is younger.
+    async def matching_as_of(self, index: int, moment_us: int, wanted: Filters) -> Iterator[Summary]:
+        """Return a partition's workflows that matched at a time: by what came before the first event that is younger.
 
-        They are folded from the start of the log, and nobody else's. Raises: as :meth:`views`.
+        The log is folded from its start. Raises: as :meth:`views`.
         """
         end = await self._decided_end(index, self.topics.events)
-        views: Views = self._keeper.fresh()
+        past = self._keeper.past(wanted)
         records = self.log.read(self.topics.events, index, 0, end)
-        while views.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
+        while past.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
             await asyncio.sleep(0)
-        return views
+        return past.matching()
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
