@@ -11,7 +11,7 @@ from gasoline_es.log.port import Record
 
 
 class PastView:
-    """Folded from the start of the log. In memory is the summary of each workflow that may match: 400 bytes, its tags and its error.
+    """Folded from the start of the log. In memory is of each workflow that may match the summary: 400 bytes, tags, error.
 
     What a workflow is called and when it was created shows in its first event, for good: one that does not match by that is
     passed. Tags, status and error may change until the end.
