@@ -229,7 +229,7 @@ def test_a_close_that_a_finaliser_repeats_within_it_does_not_wait_for_itself() -
         within.append(not thread._thread.is_alive() or thread._ended.done())
         return send(callback, *args, **more)
 
-    loop.call_soon_threadsafe = interrupted  # type: ignore[method-assign, assignment]
+    loop.call_soon_threadsafe = interrupted  # type: ignore[method-assign]
     thread.close()
     assert within == [True]
     assert thread.closed

@@ -30,7 +30,8 @@ def records(count: int) -> list[Record]:
             worker="w",
         )
         dispatched = ev.WorkflowDispatched(name, b"null", {})
-        for seq, data in enumerate((dispatched, ev.WorkflowCompleted(b"1", b"null")), 1):
+        facts: list[ev.EventData] = [dispatched, ev.WorkflowCompleted(b"1", b"null")]
+        for seq, data in enumerate(facts, 1):
             at = len(found)
             value = envelope.encode(seq, START_US + at, data)
             found.append(Record("default.events", 0, Offset(at), f"{workflow_id}/{seq}", value, START_US + at))
