@@ -94,7 +94,8 @@ class Asking(Outside):
         ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
         read the inputs, outputs and states, which costs a read of each history. ``limit``: no more than so many. ``after``:
         only those behind this one in that order, the last of the page before. ``as_of``: as they stood at that time, by the
-        events of each partition before the first one that is younger; the log is folded from its start for it.
+        events of each partition before the first one that is younger. The log is folded from its start for it, and in
+        memory are 400 bytes, tags and error of each workflow that was there and matches by name, creation and ``after``.
 
         Raises: ValueError: there is no such status, a time has no zone, a limit below 1, or payloads of another time.
             WorkflowNotFound: there is no workflow ``after``. LogCorrupt: the log is damaged; all that can be read was yielded
@@ -118,9 +119,9 @@ class Asking(Outside):
             if as_of_us is None:
                 views, damaged = await self._node.readable(index)
                 damage = damage or damaged
+                parts.append(views.matching(wanted))
             else:
-                views = await self._node.views_as_of(index, as_of_us)
-            parts.append(views.matching(wanted))
+                parts.append(await self._node.matching_as_of(index, as_of_us, wanted))
         for summary in islice(merge(*parts, key=created), limit):
             index = self._node.index_of(summary.id)
             state = await self._state(index, summary.id) if payloads else None

@@ -162,6 +162,12 @@ METRICS: Final = (
         lambda of: of.unfolded,
         "partition",
     ),
+    _gauge(
+        "projection_behind_records",
+        "Durable records of this process's partitions that are not in a projection's tables.",
+        lambda of: of.projections_behind,
+        "projection",
+    ),
     _gauge("partitions", "Partitions of the log.", lambda of: of.partitions),
     _gauge("partitions_owned", "Partitions that this process owns.", lambda of: of.owned),
     _gauge("partitions_awaited", "Partitions of this worker's share that others own still.", lambda of: of.waits_for),

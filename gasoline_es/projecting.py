@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, assert_never
 
 from gasoline_es.definitions import Workflow
@@ -146,7 +146,17 @@ class ProjectingWorker(Worker):
             partitions = self._node.partitions
             self._projecting = ProjectingThread(self._node.log, self._store_url, self._given, lambda: tuple(partitions))
             self._projecting.start()
+            self._node.projected = self._reached
         return self
+
+    def _reached(self) -> Mapping[str, Mapping[tuple[str, int], int]]:
+        """Return how far each projection is: nothing of one that others keep up, or that is not open yet."""
+        kept = [] if self._projecting is None else self._projecting.kept
+        return {
+            one.projection.name: {(feed.topic, feed.partition): offset for feed, offset in one.reached.items()}
+            for one in kept
+            if one.reached
+        }
 
     def wake_projections(self) -> None:
         """Say that somebody waits for what is durable now."""

@@ -133,6 +133,10 @@ class GenerationFold:
         """Return where a feed stands."""
         return self.fold_of(feed.partition).position(feed) if feed.partition >= 0 else START
 
+    def reached(self) -> dict[Feed, int]:
+        """Return the next offset of each feed that is folded here, without asking anybody."""
+        return {feed: fold.position(feed).next_offset for fold in self._partitions.values() for feed in fold.feeds}
+
     def begin_anew(self) -> None:
         """Go on from where the generation stands: others have folded into it."""
         self._partitions.clear()

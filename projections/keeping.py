@@ -14,17 +14,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.state import Status, Summary
-from gasoline_es.core.topics import Topics
+from gasoline_es.core.state import Summary
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, ProjectionError, Superseded
 from gasoline_es.log.port import Log
+from projections.kept_feed import Feed as KeptFeed
+from projections.kept_feed import Pending
 from projections.known import open_current, unknown_so_far
 from projections.parallel import Share, fold_share
+from projections.past import PastView
 from projections.stores.port import (
     START,
     AnyGeneration,
@@ -35,10 +37,10 @@ from projections.stores.port import (
     is_damage,
     still_behind,
 )
-from projections.views import Changes, PartitionViews
+from projections.tables import TOPICS, Tables, make_tables
+from projections.views import Beside, PartitionViews
 from projections.workflow_rows import WorkflowRow
-from projections.workflow_table import WorkflowTable, make_tables
-from projections.workflows import NAME, VERSION, KeptPartition, Workflows
+from projections.workflows import NAME, VERSION, KeptBesideOf, KeptPartition, Workflows
 
 ROWS_AT_ONCE: Final = 100
 """So many rows are made before others have a turn."""
@@ -165,8 +167,8 @@ class StoreKeeper:
     def __init__(self, log: Log, store: AnyStore, generation: AnyGeneration, *, keeps: bool) -> None:
         self.keeps = keeps
         """No more once another version of this program keeps its views in the store."""
+        self.name = NAME
         self.url = store.url
-        self._events = Topics(log.namespace).events
         self._log = log
         self._store = store
         self._reading = generation
@@ -174,7 +176,7 @@ class StoreKeeper:
         """What was read before, while somebody reads page after page."""
         self._reads: list[AnyGeneration] = []
         """One for each of those."""
-        self._table = WorkflowTable(generation.db)
+        self._tables = Tables(generation.db)
         self._writing: AnyGeneration | None = None
         """The same generation, for the thread that stores."""
         self._loaded: dict[int, PartitionViews] = {}
@@ -189,25 +191,32 @@ class StoreKeeper:
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
-        views = PartitionViews(KeptPartition(self, index), before)
+        beside = Beside(KeptBesideOf(self.ask, index))
         try:
-            # Rows and position of one moment: another process may store in between.
+            # Rows and positions of one moment: another process may store in between.
             with self._reading.reading() as positions:
-                position = positions.get(self._feed(index), START)
-                views.load(position.next_offset, self._table.counts(index), self._table.going_on(index))
+                stands = {topic: positions.get(self._feed(topic, index), START).next_offset for topic in TOPICS}
+                if before is not None and any(
+                    one.next_offset > stands[topic] for topic, one in before.beside.feeds().items()
+                ):
+                    beside = before.beside  # what is not stored yet need not be folded again
+                views = PartitionViews(KeptPartition(self, index), beside)
+                for topic, one in views.feeds().items():
+                    if not one.next_offset:
+                        self._tables.load(one, index, stands[topic])
         except Exception as error:
             raise self._unreadable(error) from error
         self._loaded[index] = views
         return views
 
-    def fresh(self) -> PartitionViews:
-        """Return views with nothing folded, which are not kept."""
-        return PartitionViews()
+    def past(self, wanted: Filters) -> PastView:
+        """Return a view with nothing folded, of the workflows that match at a time."""
+        return PastView(wanted)
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
         """Return a workflow's row as it is in the store now. Raises: ProjectionError."""
         try:
-            return self._table.get(workflow_id)
+            return self._tables.workflows.get(workflow_id)
         except Exception as error:
             raise self._unreadable(error) from error
 
@@ -216,12 +225,19 @@ class StoreKeeper:
         generation = self._reading
         self._reads.append(generation)
         try:
-            yield from self._table.matching(index, wanted)
+            yield from self._tables.workflows.matching(index, wanted)
         except Exception as error:
             raise self._unreadable(error) from error
         finally:
             self._reads.remove(generation)
             self._let_go_of_former()
+
+    def ask(self, question: Callable[[Tables], _T]) -> _T:
+        """Ask the tables as they are in the store now. Raises: ProjectionError."""
+        try:
+            return question(self._tables)
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ProjectionError:
         """Return what is raised where rows cannot be read: what is over is not in memory, so this process cannot go on.
@@ -237,12 +253,13 @@ class StoreKeeper:
             store=self._store.url,
         )
 
-    def stands(self, index: int) -> int:
-        """Return the offset up to which a partition's views are stored, as far as that is known."""
+    def stands(self, index: int) -> Mapping[str, int]:
+        """Return the offsets up to which a partition's views are stored, by topic, as far as that is known."""
         with suppress(Exception):
             self._look_for_another()
-            return self._reading.positions().get(self._feed(index), START).next_offset
-        return 0
+            positions = self._reading.positions()
+            return {topic: positions.get(self._feed(topic, index), START).next_offset for topic in TOPICS}
+        return {}
 
     def _look_for_another(self) -> None:
         """Go on with a newer generation, if somebody has built one that has all that is relied on."""
@@ -256,16 +273,19 @@ class StoreKeeper:
             current.close()
 
     def _behind(self, positions: Mapping[Feed, Position]) -> list[int]:
-        """Return the partitions of which workflows have left memory that are not stored at these positions."""
+        """Return the partitions of which something has left memory that is not stored at these positions."""
         return [
             index
             for index, views in self._loaded.items()
-            if views.stored_to > positions.get(self._feed(index), START).next_offset
+            if any(
+                one.stored_to > positions.get(self._feed(topic, index), START).next_offset
+                for topic, one in views.feeds().items()
+            )
         ]
 
     def _go_on_with(self, generation: AnyGeneration) -> None:
         self._former.append(self._reading)
-        self._reading, self._table = generation, WorkflowTable(generation.db)
+        self._reading, self._tables = generation, Tables(generation.db)
         self._let_go_of_former()
 
     def _let_go_of_former(self) -> None:
@@ -273,8 +293,8 @@ class StoreKeeper:
             self._former.remove(former)
             former.close()
 
-    def _feed(self, index: int) -> Feed:
-        return Feed(self._events, index)
+    def _feed(self, topic: str, index: int) -> Feed:
+        return Feed(f"{self._log.namespace}.{topic}", index)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
@@ -283,34 +303,35 @@ class StoreKeeper:
         async with self._lock:
             if not self.keeps or time.monotonic() < self._again:
                 return
-            changes: dict[int, Changes] = {}
+            changes: dict[Feed, _Change] = {}
             try:
                 for index, one in views.items():
-                    if one.next_offset > one.stored_to:
-                        changes[index] = one.changes()
+                    for topic, feed in one.feeds().items():
+                        if feed.storable_to > feed.stored_to:
+                            changes[self._feed(topic, index)] = feed, feed.changes()
                 if not changes:
                     return
-                saved = await self._store_all(changes)
+                saved = await self._store_all({feed: pending for feed, (_, pending) in changes.items()})
             except Exception as error:  # of the database, too: whatever it is, nothing of the log is lost
-                for index in changes:
-                    views[index].not_saved()
+                for feed, _ in changes.values():
+                    feed.not_saved()
                 await self._failed(error)
             except BaseException:
-                for index in changes:
-                    views[index].not_saved()
+                for feed, _ in changes.values():
+                    feed.not_saved()
                 raise
             else:
                 self._wait_s = RETRY_FIRST_S
-                for index in changes:
-                    views[index].saved(*saved[index])
+                for at, (feed, _) in changes.items():
+                    feed.saved(*saved[at])
 
-    async def _store_all(self, changes: Mapping[int, Changes]) -> dict[int, _Saved]:
-        positions: dict[int, Position] = {}
-        for index, one in changes.items():
+    async def _store_all(self, changes: Mapping[Feed, Pending]) -> dict[Feed, _Saved]:
+        positions: dict[Feed, Position] = {}
+        for feed, one in changes.items():
             while one:
                 one.make(ROWS_AT_ONCE)
                 await asyncio.sleep(0)
-            positions[index] = Position(one.next_offset - 1, one.last_place, digest(*one.last_record))
+            positions[feed] = Position(one.next_offset - 1, one.last_place, digest(*one.last_record))
         return await self._in_thread(lambda: self._write(changes, positions))
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
@@ -321,22 +342,20 @@ class StoreKeeper:
             return work()
         return await asyncio.shield(future)
 
-    def _write(self, changes: Mapping[int, Changes], positions: Mapping[int, Position]) -> dict[int, _Saved]:
-        """Store it, and return up to where each partition is stored then. Raises: _Behind: the rows would leave a gap."""
-        saved: dict[int, _Saved] = {}
+    def _write(self, changes: Mapping[Feed, Pending], positions: Mapping[Feed, Position]) -> dict[Feed, _Saved]:
+        """Store it, and return up to where each feed is stored then. Raises: _Behind: the rows would leave a gap."""
+        saved: dict[Feed, _Saved] = {}
         generation = self._to_write()
         with generation.writing() as write:
-            table, stored = WorkflowTable(write.db), write.positions()
-            for index, one in changes.items():
-                feed, after = self._feed(index), positions[index]
-                before = stored.get(feed, START)
+            tables, stored = Tables(write.db), write.positions()
+            for feed, one in changes.items():
+                before, after, told = stored.get(feed, START), positions[feed], None
                 if one.stored_to > before.next_offset:
                     raise _Behind
-                counts: Mapping[tuple[str, Status], int] | None = None
                 if after.offset > before.offset:  # else whoever else folds this partition was faster
-                    counts = table.write(index, one.rows, None if one.drifted else one.counts)
+                    told = tables.write(feed.partition, one)
                     write.move(feed, before, after)
-                saved[index] = max(after, before).next_offset, counts if one.drifted else None
+                saved[feed] = max(after, before).next_offset, told
         if self._catching_up:
             self._catching_up = not self._take_place(generation)
         return saved
@@ -435,5 +454,7 @@ class StoreKeeper:
             self._writing = None
 
 
-_Saved = tuple[int, Mapping[tuple[str, Status], int] | None]
-"""Up to where a partition is stored, and how many workflows stand where if that was counted anew."""
+_Change = tuple[KeptFeed, Pending]
+"""A fold, and what of it is to be stored."""
+_Saved = tuple[int, Any]
+"""Up to where a feed is stored, and what it is told of that."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gasoline_es.core.filters import Filters
+from projections.definition import ENGINES
+from projections.past import PastView
 from projections.views import PartitionViews
 
 
@@ -11,18 +14,19 @@ class MemoryKeeper:
     """Keeps nothing: the views of a log that lives in memory are folded from its start."""
 
     keeps = False
+    name = ENGINES
 
     def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition, with nothing folded."""
-        return PartitionViews(beside=before)
+        return PartitionViews(beside=None if before is None else before.beside)
 
-    def fresh(self) -> PartitionViews:
-        """Return views with nothing folded, which are not kept."""
-        return PartitionViews()
+    def past(self, wanted: Filters) -> PastView:
+        """Return a view with nothing folded, of the workflows that match at a time."""
+        return PastView(wanted)
 
-    def stands(self, index: int) -> int:
-        """Return the offset up to which a partition's views are stored."""
-        return 0
+    def stands(self, index: int) -> Mapping[str, int]:
+        """Return the offsets up to which a partition's views are stored."""
+        return {}
 
     async def save(self, views: Mapping[int, PartitionViews]) -> None:
         """Do nothing."""

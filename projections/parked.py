@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 
 from gasoline_es.core.parked import ENDED_REMEMBERED, ENDED_REMEMBERED_US, Ended, Parked, fold_parked
 from gasoline_es.core.parked_events import ParkedEvent, decode_parked_event
-from projections.standing import StandingView
+from projections.standing import StandingRow, StandingView
 
 _Key = tuple[str, ...]
 
@@ -15,24 +15,24 @@ _Key = tuple[str, ...]
 class ParkedView(StandingView[ParkedEvent, Parked | Ended]):
     """Parked signals by id; of those that ended, what is remembered, which takes a third of a kilobyte each."""
 
-    def __init__(self) -> None:
-        super().__init__(decode_parked_event, fold_parked)
+    def __init__(self, *, kept: bool = False) -> None:
+        super().__init__(decode_parked_event, fold_parked, kept=kept)
         self._order: dict[str, int] = {}
         """The live ones, each with the offset at which it was parked."""
         self._by_tag: dict[_Key, dict[str, None]] = {}
         """The live ones by the workflow's name and one of their tags; without tags, by the name."""
-        self._ended: deque[Ended] = deque()
-        """Those that are remembered, in the order of their ends."""
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """Those that are remembered, in the order of their ends, each with the offset of its end."""
 
     def apply(self, offset: int, event: ParkedEvent) -> None:
         """Fold the event at ``offset``."""
         super().apply(offset, event)
         parked = self._subjects[event.subject]
         assert isinstance(parked, Parked)  # what a fold gives
+        self._ended.pop(parked.id, None)  # it may have been parked anew, by an owner that remembered less
         if parked.live:
             if parked.id not in self._order:
-                self._order[parked.id] = offset
-                self._by_tag.setdefault(_key(parked), {})[parked.id] = None
+                self._found_by(parked, offset)
         elif parked.id in self._order:
             del self._order[parked.id]
             bucket = self._by_tag[_key(parked)]
@@ -41,17 +41,34 @@ class ParkedView(StandingView[ParkedEvent, Parked | Ended]):
                 del self._by_tag[_key(parked)]
         if (ended := parked.ended) is not None:
             self._subjects[parked.id] = ended
-            self._ended.append(ended)
+            self._ended[parked.id] = offset
             self._forget(event.time_us)
+
+    def _found_by(self, parked: Parked, offset: int) -> None:
+        self._order[parked.id] = offset
+        self._by_tag.setdefault(_key(parked), {})[parked.id] = None
 
     def _forget(self, now_us: int) -> None:
         while len(self._ended) > ENDED_REMEMBERED:
-            oldest = self._ended[0]
+            oldest = self._subjects[next(iter(self._ended))]
+            assert isinstance(oldest, Ended)
             if oldest.ended_us > now_us - ENDED_REMEMBERED_US:
                 break
-            self._ended.popleft()
-            if self._subjects[oldest.id] is oldest:  # and was not parked anew since, by an owner that remembered less
-                del self._subjects[oldest.id]
+            self._ended.popitem(last=False)
+            del self._subjects[oldest.id]
+            self._note(oldest.id)
+
+    def since(self, subject: str) -> int:
+        """Return the offset at which it was parked, of one that is over that of its end."""
+        return self._order[subject] if subject in self._order else self._ended.get(subject, 0)
+
+    def restore(self, row: StandingRow[Parked | Ended]) -> None:
+        super().restore(row)
+        parked = row.state
+        if isinstance(parked, Ended):
+            self._ended[row.id] = row.since
+        elif parked is not None and parked.live:
+            self._found_by(parked, row.since)
 
     def order(self, parked_id: str) -> int:
         """Return the place of a live one in the order in which they were parked."""

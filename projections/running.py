@@ -62,6 +62,8 @@ class KeptUp:
         self.standing: Standing = "opening"
         self.error: Exception | None = None
         """Why it is failing."""
+        self.reached: Mapping[Feed, int] = {}
+        """Up to which offset each feed is folded that this process folds: a new one after each step, for other threads."""
         self._log: Final = log
         self._store: Final = store
         self._partitions: Final = partitions
@@ -96,6 +98,8 @@ class KeptUp:
             return 0
         try:
             done = self._step()
+            fold = self._fold if self._build is None else self._build.fold
+            self.reached = {} if fold is None else fold.reached()
         except Superseded:
             self.close()
             self.standing = "opening"

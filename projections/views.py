@@ -26,12 +26,14 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.ports import Located, OnTagged, Received, Tally
 from gasoline_es.core.state import Status, Summary, created
 from gasoline_es.log.port import Record
+from projections.announced import AnnouncedView
 from projections.current import CurrentState
 from projections.history import HistoryIndex, located, received
+from projections.kept_feed import Feed
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
-from projections.schedules import ScheduleView
-from projections.stored import StoredView
+from projections.schedules import KeptSchedules, ScheduleView
+from projections.stored import KeptSequences, StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 from projections.workflow_rows import WorkflowRow
@@ -58,7 +60,8 @@ class Changes:
 
     def __init__(self, views: PartitionViews, changed: Iterable[str], next_offset: int, counts: Counts) -> None:
         self.next_offset = next_offset
-        self.last_place, self.last_record = views.last_place, views.last_record
+        self.last_place = views.last_place
+        self.last_record: tuple[str, bytes | None] = views.last_record
         """Of the last event that was folded: where it lies, its key and its value."""
         self.counts = counts
         self.drifted, self.stored_to = views.drifted, views.stored_to
@@ -91,11 +94,35 @@ class Changes:
         self.rows.append(self._views.row(workflow_id))
 
 
+class KeptBeside(KeptSchedules, KeptSequences, Protocol):
+    """What a store holds of what stands beside one partition's workflows."""
+
+
+class Beside:
+    """What stands beside the workflows of a partition: folded from topics of their own, see there."""
+
+    def __init__(self, kept: KeptBeside | None = None) -> None:
+        """``kept``: the store that rows go to; None: everything stays in memory."""
+        self.schedules = ScheduleView(kept)
+        self.parked = ParkedView(kept=kept is not None)
+        self.stored = StoredView(kept)
+        self.announced = AnnouncedView(kept=kept is not None)
+
+    def feeds(self) -> dict[str, Feed]:
+        """Return them by the last words of their topics' names."""
+        return {
+            "schedules": self.schedules,
+            "parked": self.parked,
+            "stored": self.stored,
+            "registry": self.announced,
+        }
+
+
 class PartitionViews:
     """What the engine and its clients ask of a partition's past. Only durable events ever reach it."""
 
-    def __init__(self, kept: KeptWorkflows | None = None, beside: PartitionViews | None = None) -> None:
-        """``kept``: the store that rows go to; None: everything stays in memory. ``beside``: who has what stands beside."""
+    def __init__(self, kept: KeptWorkflows | None = None, beside: Beside | None = None) -> None:
+        """``kept``: the store that rows go to; None: everything stays in memory. ``beside``: what stands beside workflows."""
         self.next_offset = 0
         """The offset of the next event to fold."""
         self.last_place = 0
@@ -116,10 +143,9 @@ class PartitionViews:
         self._tags = TagIndex()
         self._wake = WakeQueue()
         self._queues = SignalQueues()
-        self.schedules: ScheduleView = ScheduleView() if beside is None else beside.schedules
-        self.parked: ParkedView = ParkedView() if beside is None else beside.parked
-        self.stored: StoredView = StoredView() if beside is None else beside.stored
-        """These are folded from topics of their own: see there."""
+        self.beside = Beside() if beside is None else beside
+        self.schedules, self.parked, self.stored = self.beside.schedules, self.beside.parked, self.beside.stored
+        self.announced = self.beside.announced
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some."""
 
@@ -173,17 +199,6 @@ class PartitionViews:
                 self.last_record = record.key, record.value
                 self.apply(record.offset, record.place, *read_fact(record.key, record.value))
 
-    def fold_until(self, records: Iterable[Record], moment_us: int) -> bool:
-        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
-        before = self.next_offset
-        for record in records:
-            if record.value is not None and record.offset is not None:
-                fact = read_fact(record.key, record.value)
-                if fact[2] > moment_us:
-                    return False
-                self.apply(record.offset, record.place, *fact)
-        return self.next_offset > before
-
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def _prepare(self, kept: KeptWorkflows, workflow_id: str, offset: int, seq: int) -> bool:
@@ -231,6 +246,19 @@ class PartitionViews:
         self._history.restore(summary.id, row.events)
         if row.findable:
             self._tags.put(summary.id, summary.name, summary.tags, row.events.first)
+
+    def feeds(self) -> dict[str, Feed]:
+        """Return all that is folded, by the last words of its topics' names."""
+        return {"events": self, **self.beside.feeds()}
+
+    def stored_offsets(self) -> dict[str, int]:
+        """Return the offsets up to which all of it is stored, by the last words of topics' names."""
+        return {topic: feed.stored_to for topic, feed in self.feeds().items()}
+
+    @property
+    def storable_to(self) -> int:
+        """The offset up to which :meth:`changes` goes."""
+        return self.next_offset
 
     @property
     def unsaved(self) -> int:

@@ -6,13 +6,13 @@ changes in the transaction that moves its position, so it is of one moment.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, Final, cast
 
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Status, Summary
+from projections.database import PLACE, held, kind_of, run, time_as
 from projections.views import Counts
 from projections.workflow_rows import COLUMNS, WorkflowRow, row_of, summary_of, values_of
 
@@ -74,32 +74,17 @@ CREATE VIEW counts AS SELECT name, status, sum(count)::bigint AS count FROM coun
 """,
 }
 
-_TIMES: Final = {
-    # Text as events have it: it sorts as the time does.
-    "sqlite": "strftime('%Y-%m-%dT%H:%M:%S', {0} / 1000000, 'unixepoch') || printf('.%06dZ', {0} % 1000000)",
-    "postgres": "to_timestamp(({0}) / 1000000.0)",
-}
-
-_PLACE: Final = {"sqlite": "?", "postgres": "%s"}
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM workflow_rows"
-
-
-def _kind(db: Any) -> str:
-    return "sqlite" if isinstance(db, sqlite3.Connection) else "postgres"
 
 
 def make_tables(db: Any) -> None:
     """Make the tables and views in a new generation."""
-    kind = _kind(db)
-    times = {
-        column: _TIMES[kind].format(column) for column in ("created_us", "updated_us", "completed_us", "deadline_us")
-    }
-    times["signal_us"] = _TIMES[kind].format(
-        "json_extract(s.value, '$[2]')" if kind == "sqlite" else "(s.value ->> 2)::bigint"
+    kind = kind_of(db)
+    times = {column: time_as(kind, column) for column in ("created_us", "updated_us", "completed_us", "deadline_us")}
+    times["signal_us"] = time_as(
+        kind, "json_extract(s.value, '$[2]')" if kind == "sqlite" else "(s.value ->> 2)::bigint"
     )
-    for statement in (_TABLES + _VIEWS[kind].format(**times)).split(";"):
-        if statement.strip():
-            db.execute(statement)
+    run(db, _TABLES + _VIEWS[kind].format(**times))
 
 
 class WorkflowTable:
@@ -107,8 +92,8 @@ class WorkflowTable:
 
     def __init__(self, db: Any) -> None:
         self._db = db
-        self._texts_without_nul = _kind(db) == "postgres"
-        mark = _PLACE[_kind(db)]
+        self._kind: Final = kind_of(db)
+        mark = PLACE[self._kind]
         changing = [column for column in COLUMNS if column not in ("id", "partition", "ray_id", "created_us")]
         values = ", ".join([mark] * len(COLUMNS))
         self._upsert = (
@@ -126,12 +111,12 @@ class WorkflowTable:
         """
         mark, cursor = self._mark, self._db.cursor()
         if rows:
-            cursor.executemany(self._upsert, self._held([values_of(row, partition) for row in rows]))
+            cursor.executemany(self._upsert, held(self._kind, [values_of(row, partition) for row in rows]))
             # Of one with few events there is nothing to be taken away: it is new, or its tags never changed.
             tagged = [(tag, value, row.summary.id) for row in rows for tag, value in row.summary.tags.items()]
             cursor.executemany(f"DELETE FROM tag_rows WHERE workflow_id = {mark}", [(row.summary.id,) for row in rows])
             if tagged:
-                cursor.executemany(f"INSERT INTO tag_rows VALUES ({mark}, {mark}, {mark})", self._held(tagged))
+                cursor.executemany(f"INSERT INTO tag_rows VALUES ({mark}, {mark}, {mark})", held(self._kind, tagged))
         if counts is None:
             counts = self._counted(partition)
         cursor.execute(f"DELETE FROM count_rows WHERE partition = {mark}", (partition,))
@@ -146,12 +131,6 @@ class WorkflowTable:
         query = f"SELECT name, status, count(*) FROM workflow_rows WHERE partition = {self._mark} GROUP BY name, status"
         found: Iterable[tuple[str, str, int]] = self._db.execute(query, (partition,)).fetchall()
         return {(name, cast(Status, status)): count for name, status, count in found}
-
-    def _held(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return rows as the database can hold them: PostgreSQL's texts have no NUL, as plain text or in JSON."""
-        if not self._texts_without_nul:
-            return rows
-        return [tuple(_without_nul(value) if isinstance(value, str) else value for value in row) for row in rows]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -212,10 +191,6 @@ class WorkflowTable:
         query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY created_us, id LIMIT {rows}"
         page: list[Sequence[Any]] = self._db.execute(query, given).fetchall()
         return page
-
-
-def _without_nul(text: str) -> str:
-    return text.replace("\0", "\ufffd").replace("\\u0000", "\\ufffd")
 
 
 def _is_text(text: str) -> bool:

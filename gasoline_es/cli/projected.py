@@ -30,7 +30,8 @@ from projections.parallel import cores
 from projections.running import KeptUp, Runner
 from projections.stores.opening import open_store
 from projections.stores.port import START, AnyStore, Feed, GenerationInfo
-from projections.workflows import Workflows
+from projections.tables import TOPICS
+from projections.workflows import NAME, Workflows
 
 
 def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
@@ -39,7 +40,7 @@ def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
         return [Workflows()]
     try:
         code = Code.parse(module)
-        found = _projections(code)
+        found = projections_of(code)
     except CodeRefused as refused:
         raise Misuse(str(refused)) from refused
     by_name = {one.name: one for one in found}
@@ -49,7 +50,8 @@ def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
     return [by_name[name] for name in dict.fromkeys(names)] if names else found
 
 
-def _projections(code: Code) -> list[Projection]:
+def projections_of(code: Code) -> list[Projection]:
+    """Load the projections of a module, or those of them that are named. Raises: CodeRefused."""
     module = code.imported()
     there = {name: value for name, value in vars(module).items() if _is_one(value, module.__name__)}
     if not there:
@@ -135,8 +137,9 @@ def _shown(log: Log, info: GenerationInfo) -> Shown:
         problem = unknown(log, info.meta, info.positions)
     except Undecided:  # a moment's matter, while a partition is taken over
         problem = None
-    # Which topics it folds only its code knows: those it has positions in, and the events.
-    topics = {f"{log.namespace}.events", *(feed.topic for feed in info.positions)}
+    # Which topics it folds only its code knows: of users' those it has positions in, and the events.
+    known = TOPICS if info.meta.projection == NAME else ("events",)
+    topics = {*(f"{log.namespace}.{topic}" for topic in known), *(feed.topic for feed in info.positions)}
     feeds = [Feed(topic, partition) for topic in topics for partition in range(log.partition_count)]
     behind = sum(
         max(log.end(feed.topic, feed.partition) - info.positions.get(feed, START).next_offset, 0) for feed in feeds

@@ -12,7 +12,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.listing import going_on
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import Reading
-from gasoline_es.core.announced import WORKER, Announced
+from gasoline_es.core.announced import WORKER, Announced, announced_as
 from gasoline_es.log.port import Owner
 
 Kind = Literal["workflow", "activity"]
@@ -78,21 +78,33 @@ def registered(reading: Reading, *, gone: bool = False) -> Registered:
 
 def _announced(reading: Reading) -> list[Announced]:
     """Return what stands in the registry, in order of the workers' starts: of each worker the last record counts."""
-    topic = reading.topics.registry
-    latest: dict[str, tuple[int, bytes | None]] = {}
+    topic, stored = reading.topics.registry, reading.stored
+    latest: dict[str, tuple[int, Announced | str | None]] = {
+        worker: (time_us, said) for worker, time_us, said in stored.announced()
+    }
     for partition in range(reading.log.partition_count):
-        for record in reading.records(topic, partition):
-            if record.key.startswith(WORKER) and record.time_us >= latest.get(record.key, (0, None))[0]:
-                latest[record.key] = record.time_us, record.value
+        for record in reading.records(topic, partition, stored.next_of_registry(partition)):
+            if not record.key.startswith(WORKER):
+                continue
+            worker = record.key.removeprefix(WORKER)
+            known = latest.get(worker) or stored.announced_last(worker) or (0, None)
+            if record.time_us >= known[0]:
+                latest[worker] = record.time_us, _read(record.value)
     found: list[Announced] = []
-    for key, (_, value) in latest.items():
-        if value is None:
-            continue  # it stopped
-        try:
-            found.append(Announced.read(value))
-        except ValueError as error:
-            reading.note(f"topic {topic}, key {key}: {error}")
+    for worker, (_, said) in latest.items():
+        if isinstance(said, Announced):
+            found.append(said)
+        elif said is not None:  # None: it stopped
+            reading.note(f"topic {topic}, key {announced_as(worker)}: {said}")
     return sorted(found, key=lambda one: (one.started, one.worker))
+
+
+def _read(value: bytes | None) -> Announced | str | None:
+    """Return what a record says, or why it does not read."""
+    try:
+        return None if value is None else Announced.read(value)
+    except ValueError as error:
+        return str(error)
 
 
 def _worker(announced: Announced, owners: Iterable[Owner]) -> Worker:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gasoline_es.core.announced import Announced
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogError, ProjectionError
 from gasoline_es.log.port import Log
+from projections.announced_table import AnnouncedTable
 from projections.known import unknown_so_far
 from projections.stores.opening import open_store
 from projections.stores.port import START, Feed, Position, Snapshot
@@ -21,14 +23,30 @@ class Stored:
     """Rows of workflows, and up to where each partition is in them."""
 
     def __init__(self, log: Log, snapshot: Snapshot[object] | None) -> None:
-        self._events: Final = Topics(log.namespace).events
+        self._topics: Final = Topics(log.namespace)
         self._positions: Final[dict[Feed, Position]] = {} if snapshot is None else dict(snapshot.positions)
         self._table: Final = None if snapshot is None else WorkflowTable(snapshot.db)
+        self._announced: Final = None if snapshot is None else AnnouncedTable(snapshot.db)
         self._snapshot: Final = snapshot
 
     def next_offset(self, partition: int) -> int:
         """Return the offset of the first event of a partition that is not in the rows."""
-        return self._positions.get(Feed(self._events, partition), START).next_offset
+        return self._next(self._topics.events, partition)
+
+    def next_of_registry(self, partition: int) -> int:
+        """Return the offset of the first record of a partition's registry that is not in the rows."""
+        return self._next(self._topics.registry, partition)
+
+    def _next(self, topic: str, partition: int) -> int:
+        return self._positions.get(Feed(topic, partition), START).next_offset
+
+    def announced(self) -> list[tuple[str, int, Announced | str]]:
+        """Return what workers said last and did not take back: worker, when, and what, or why it does not read."""
+        return [] if self._announced is None else self._announced.standing()
+
+    def announced_last(self, worker: str) -> tuple[int, Announced | str | None] | None:
+        """Return when a worker said something last, and what; nothing if it took that back."""
+        return None if self._announced is None else self._announced.last_of(worker)
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
         return None if self._table is None else self._table.get(workflow_id)

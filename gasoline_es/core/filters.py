@@ -28,11 +28,22 @@ class Filters:
     def match(self, summary: Summary) -> bool:
         """Tell whether a workflow matches."""
         return (
-            (self.name is None or summary.name == self.name)
+            self.may_match(summary)
             and (self.status is None or summary.status == self.status)
-            and (self.since_us is None or summary.created_us >= self.since_us)
-            and (self.until_us is None or summary.created_us < self.until_us)
-            and (self.after is None or created(summary) > self.after)
             and (self.error is None or (summary.error is not None and self.error in str(summary.error)))
             and matches(summary.tags, self.tags)
         )
+
+    def may_match(self, summary: Summary) -> bool:
+        """Tell whether a workflow matches by what is so from its first event on: its name, and when it was created."""
+        return (
+            (self.name is None or summary.name == self.name)
+            and (self.since_us is None or summary.created_us >= self.since_us)
+            and (self.until_us is None or summary.created_us < self.until_us)
+            and (self.after is None or created(summary) > self.after)
+        )
+
+    @property
+    def may_match_all(self) -> bool:
+        """Whether :meth:`may_match` is true of every workflow."""
+        return self.name is None and self.since_us is None and self.until_us is None and self.after is None

@@ -93,18 +93,7 @@ def encode_parked_event(event: ParkedEvent, namespace: str) -> bytes:
 def _data(data: ParkedData) -> dict[str, Any]:
     match data:
         case SignalParked():
-            traced = {} if data.traceparent is None else {"traceparent": data.traceparent}
-            return {
-                "signal_id": data.signal_id,
-                "name": data.name,
-                "body": orjson.Fragment(data.body),
-                "workflow": data.workflow,
-                "tags": dict(data.tags),
-                "until": format_time(data.until_us),
-                "by_caller": data.by_caller,
-                "by": data.by,
-                **traced,
-            }
+            return parked_members(data)
         case SignalOffered() | SignalUnparked():
             return {"target": data.target}
         case SignalReturned():
@@ -116,6 +105,22 @@ def _data(data: ParkedData) -> dict[str, Any]:
             raise AssertionError("what was not understood is never written")
 
 
+def parked_members(data: SignalParked) -> dict[str, Any]:
+    """Return a signal that is parked as a JSON object."""
+    traced = {} if data.traceparent is None else {"traceparent": data.traceparent}
+    return {
+        "signal_id": data.signal_id,
+        "name": data.name,
+        "body": orjson.Fragment(data.body),
+        "workflow": data.workflow,
+        "tags": dict(data.tags),
+        "until": format_time(data.until_us),
+        "by_caller": data.by_caller,
+        "by": data.by,
+        **traced,
+    }
+
+
 def decode_parked_event(raw: bytes) -> ParkedEvent:
     """Read an event; what this code cannot understand comes back as :class:`Unreadable` data.
 
@@ -124,7 +129,8 @@ def decode_parked_event(raw: bytes) -> ParkedEvent:
     return read(raw, "signal", ParkedEvent, _READERS)
 
 
-def _read_parked(d: dict[str, Any]) -> SignalParked:
+def read_parked(d: dict[str, Any]) -> SignalParked:
+    """Read what :func:`parked_members` wrote. Raises: KeyError, TypeError, ValueError: it is none."""
     return SignalParked(
         signal_id=d["signal_id"],
         name=d["name"],
@@ -144,7 +150,7 @@ def _read_discarded(d: dict[str, Any]) -> ParkedDiscarded:
 
 
 _READERS: Final[dict[str, Callable[[dict[str, Any]], ParkedData]]] = {
-    SignalParked.TYPE: _read_parked,
+    SignalParked.TYPE: read_parked,
     SignalOffered.TYPE: lambda d: SignalOffered(d["target"]),
     SignalReturned.TYPE: lambda d: SignalReturned(d["target"], d["reason"]),
     SignalUnparked.TYPE: lambda d: SignalUnparked(d["target"]),

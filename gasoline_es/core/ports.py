@@ -55,16 +55,35 @@ class Received:
     forgotten_us: int | None
 
 
-class StandingView(Protocol[E, S]):
-    """What stands beside workflows in one partition: folded from its durable events, in order of offset."""
+class Foldable(Protocol):
+    """What is folded from the records of one topic and partition, in order of offset."""
 
     next_offset: int
 
-    def apply(self, offset: int, event: E, /) -> None:
-        """Fold the event at ``offset``."""
-
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
+
+    @property
+    def unsaved(self) -> int:
+        """How much is not stored as it stands here."""
+        ...
+
+    def saved_elsewhere(self, stored_to: int, /) -> None:
+        """Another process has stored it up to this offset."""
+
+
+class BesideView(Foldable, Protocol):
+    """What is folded from a topic of its own, beside the events of workflows."""
+
+    def stands_at(self, place: int, key: str, value: bytes | None, /) -> None:
+        """The last record that was folded is this one. Whoever calls ``apply`` says so, before others have a turn."""
+
+
+class StandingView(BesideView, Protocol[E, S]):
+    """What stands beside workflows in one partition: folded from its durable events, in order of offset."""
+
+    def apply(self, offset: int, event: E, /) -> None:
+        """Fold the event at ``offset``."""
 
     def get(self, subject: str, /) -> S | None: ...
 
@@ -90,16 +109,7 @@ class ParkedView(StandingView[ParkedEvent, Parked | Ended], Protocol):
         ...
 
 
-class Foldable(Protocol):
-    """What is folded from the records of one topic and partition, in order of offset."""
-
-    next_offset: int
-
-    def fold(self, records: Iterable[Any], /) -> None:
-        """Fold events as read from the log, from ``next_offset`` on."""
-
-
-class StoredView(Foldable, Protocol):
+class StoredView(BesideView, Protocol):
     """The sequences of one partition. Numbers are of events in their sequence, from 1."""
 
     unreadable: str | None
@@ -146,6 +156,26 @@ class StoredView(Foldable, Protocol):
         ...
 
 
+class WrittenRecord(Protocol):
+    """A record that is durable."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def time_us(self) -> int: ...
+
+
+class AnnouncedView(BesideView, Protocol):
+    """What workers have said in one partition's registry about what they run."""
+
+    def apply(self, records: Iterable[WrittenRecord], first_offset: int, place: int, /) -> None:
+        """Fold records of the registry that have become durable one after the other, all at ``place``."""
+
+
 OnTagged = Callable[[str, Mapping[str, str]], None]
 
 
@@ -184,6 +214,9 @@ class Views(Protocol):
     @property
     def stored(self) -> StoredView: ...
 
+    @property
+    def announced(self) -> AnnouncedView: ...
+
     def apply(
         self,
         offset: int,
@@ -201,10 +234,6 @@ class Views(Protocol):
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""
 
-    def fold_until(self, records: Iterable[Any], moment_us: int, /) -> bool:
-        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
-        ...
-
     def summary(self, workflow_id: str, /) -> Summary | None: ...
 
     def matching(self, wanted: Filters, /) -> Iterator[Summary]:
@@ -218,6 +247,10 @@ class Views(Protocol):
 
     def saved_elsewhere(self, stored_to: int, /) -> None:
         """Another process has stored the views up to this offset."""
+
+    def stored_offsets(self) -> Mapping[str, int]:
+        """Return the offsets up to which all of it is stored, by the last words of topics' names."""
+        ...
 
     def located(self, workflow_id: str, /) -> Located: ...
 
@@ -234,6 +267,18 @@ class Views(Protocol):
     def find(self, name: str, tags: Mapping[str, str], /) -> Iterator[str]: ...
 
     def queued(self, workflow_id: str, /) -> Mapping[str, str]: ...
+
+
+class PastView(Protocol):
+    """The workflows of one partition that matched at a time: folded from the start of the log."""
+
+    def fold_until(self, records: Iterable[Any], moment_us: int, /) -> bool:
+        """Fold events up to the first that is younger than a moment; whether there may be more: none was, and some came."""
+        ...
+
+    def matching(self) -> Iterator[Summary]:
+        """Yield them in order of creation."""
+        ...
 
 
 V = TypeVar("V", bound=Views)
@@ -254,12 +299,17 @@ class ViewKeeper(Protocol[V]):
         """
         ...
 
-    def fresh(self) -> V:
-        """Return views with nothing folded, which are not kept."""
+    def past(self, wanted: Filters, /) -> PastView:
+        """Return a view with nothing folded, of the workflows that match at a time."""
         ...
 
-    def stands(self, index: int, /) -> int:
-        """Return the offset up to which a partition's views are stored."""
+    def stands(self, index: int, /) -> Mapping[str, int]:
+        """Return the offsets up to which a partition's views are stored, by the last words of topics' names."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the projection that it keeps them as."""
         ...
 
     async def save(self, views: Mapping[int, V], /) -> None:

@@ -127,17 +127,7 @@ def encode_schedule_event(event: ScheduleEvent, namespace: str) -> bytes:
 def _data(data: ScheduleData) -> dict[str, Any]:
     match data:
         case ScheduleSet():
-            return {
-                "name": data.name,
-                "workflow": data.workflow,
-                "input": orjson.Fragment(data.input),
-                "tags": dict(data.tags),
-                **_times(data.timetable),
-                "missed": data.missed,
-                "overlap": data.overlap,
-                "next": _maybe(data.next_us),
-                "by": data.by,
-            }
+            return set_members(data)
         case SchedulePaused() | ScheduleRemoved():
             return {"by": data.by}
         case ScheduleResumed():
@@ -160,6 +150,21 @@ def _data(data: ScheduleData) -> dict[str, Any]:
             }
         case ScheduleUnreadable():
             raise AssertionError("what was not understood is never written")
+
+
+def set_members(data: ScheduleSet) -> dict[str, Any]:
+    """Return what a schedule is as a JSON object."""
+    return {
+        "name": data.name,
+        "workflow": data.workflow,
+        "input": orjson.Fragment(data.input),
+        "tags": dict(data.tags),
+        **_times(data.timetable),
+        "missed": data.missed,
+        "overlap": data.overlap,
+        "next": _maybe(data.next_us),
+        "by": data.by,
+    }
 
 
 def _times(timetable: Timetable) -> dict[str, Any]:
@@ -185,7 +190,8 @@ def decode_schedule_event(raw: bytes) -> ScheduleEvent:
     return read(raw, "schedule", ScheduleEvent, _READERS)
 
 
-def _read_set(d: _Read) -> ScheduleSet:
+def read_set(d: _Read) -> ScheduleSet:
+    """Read what :func:`set_members` wrote. Raises: KeyError, TypeError, ValueError: it is none."""
     timetable: Timetable = (
         Cron(d["cron"], d["timezone"]) if "cron" in d else Every(d["interval_us"], parse_time(d["anchor"]))
     )
@@ -219,7 +225,7 @@ def _read_maybe(text: str | None) -> int | None:
 
 
 _READERS: Final[dict[str, Callable[[_Read], ScheduleData]]] = {
-    ScheduleSet.TYPE: _read_set,
+    ScheduleSet.TYPE: read_set,
     SchedulePaused.TYPE: lambda d: SchedulePaused(d["by"]),
     ScheduleResumed.TYPE: lambda d: ScheduleResumed(d["by"], _read_maybe(d["next"])),
     ScheduleFired.TYPE: _read_fired,

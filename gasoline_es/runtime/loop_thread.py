@@ -153,10 +153,10 @@ class LoopThread(Generic[C]):
             return
         with self._lock:
             first, self._closing = not self._closing, True
-            if first:
-                with suppress(RuntimeError):  # the loop has ended by itself
-                    # After every call so far, and none comes later: each has begun when the loop comes to this.
-                    self._loop.call_soon_threadsafe(self._leave.set)
+            # Not by the first alone: a finaliser or a signal's handler may close it within that call, on this very thread.
+            with suppress(RuntimeError):  # the loop has ended by itself
+                # After every call so far, and none comes later: each has begun when the loop comes to this.
+                self._loop.call_soon_threadsafe(self._leave.set)
         error = self._ended.exception()
         if first and error is not None:
             raise error

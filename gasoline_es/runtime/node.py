@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.ports import Foldable, OnTagged, ParkedView, ScheduleView, StoredView, ViewKeeper, Views
+from gasoline_es.core.ports import (
+    BesideView,
+    Foldable,
+    OnTagged,
+    ParkedView,
+    ScheduleView,
+    StoredView,
+    ViewKeeper,
+    Views,
+)
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
@@ -88,6 +98,8 @@ class Node:
         self._on_tagged: OnTagged | None = None
         self._saving: asyncio.TimerHandle | None = None
         self.recording = Recording()
+        self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
+        """Tells how far the projections are that this process keeps up: by name, topic and partition."""
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
@@ -197,7 +209,7 @@ class Node:
         if views.drifted:  # the former owner has stored what was only folded now
             views = self._load(index, views)
             await self._fold(index, end)
-        for view, topic in self._beside(index):
+        for view, topic in [*self._beside(index), (views.announced, self.topics.registry)]:
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
@@ -283,6 +295,25 @@ class Node:
         for index in sorted({*self.partitions, *self._taking}):
             yield index, max(self.log.end(self.topics.events, index) - self._view(index).next_offset, 0)
 
+    def projections_behind(self) -> dict[str, int]:
+        """Return by how many durable records of owned partitions the tables of projections are behind, of views and users'."""
+        found: dict[str, int] = {}
+        if not self.partitions:
+            return found
+        if self._keeper.keeps:
+            found[self._keeper.name] = sum(
+                max(self.log.end(f"{self.log.namespace}.{topic}", index) - offset, 0)
+                for index in self.partitions
+                for topic, offset in self._views[index].stored_offsets().items()
+            )
+        for name, reached in self.projected().items():
+            found[name] = sum(
+                max(self.log.end(topic, index) - offset, 0)
+                for (topic, index), offset in reached.items()
+                if index in self.partitions
+            )
+        return found
+
     # --- views --------------------------------------------------------------------------------------------------------
 
     async def views(self, index: int) -> Views:
@@ -321,15 +352,17 @@ class Node:
         views = self._views.get(index)
         if views is None:
             return self._load(index, None)
-        if views.drifted or self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
-            return self._load(index, views)
-        return views
+        stands = self._keeper.stands(index)
+        ahead = stands.get("events", 0) - views.next_offset
+        for view, topic in self._beside(index):
+            ahead = max(ahead, stands.get(topic.rpartition(".")[2], 0) - view.next_offset)
+        return self._load(index, views) if views.drifted or ahead > LOAD_RATHER_THAN_FOLD else views
 
     def _let_go_of_stored(self, index: int) -> None:
         """Let workflows leave memory that are over, and that others have stored."""
         views = self._views[index]
         if views.unsaved >= UNSAVED_MAX:
-            views.saved_elsewhere(self._keeper.stands(index))
+            views.saved_elsewhere(self._keeper.stands(index).get("events", 0))
 
     async def _decided_end(self, index: int, topic: str) -> int:
         return await decided_end(self.log, self.clock, topic, index)
@@ -359,7 +392,7 @@ class Node:
                         await self._fold_into(view, topic, index, await self._decided_end(index, topic))
         return views
 
-    def _beside(self, index: int) -> list[tuple[Foldable, str]]:
+    def _beside(self, index: int) -> list[tuple[BesideView, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
         views = self._view(index)
         topics = self.topics
@@ -407,17 +440,17 @@ class Node:
             views = await self.views(index)
         return views
 
-    async def views_as_of(self, index: int, moment_us: int) -> Views:
-        """Return views of a partition as they were at a time: of what came before the first event that is younger.
+    async def matching_as_of(self, index: int, moment_us: int, wanted: Filters) -> Iterator[Summary]:
+        """Return a partition's workflows that matched at a time: by what came before the first event that is younger.
 
-        They are folded from the start of the log, and nobody else's. Raises: as :meth:`views`.
+        The log is folded from its start. Raises: as :meth:`views`.
         """
         end = await self._decided_end(index, self.topics.events)
-        views: Views = self._keeper.fresh()
+        past = self._keeper.past(wanted)
         records = self.log.read(self.topics.events, index, 0, end)
-        while views.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
+        while past.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
             await asyncio.sleep(0)
-        return views
+        return past.matching()
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
@@ -434,9 +467,15 @@ class Node:
         return not self.log.remote or owner.host == socket.gethostname()
 
     async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
-        """Let a view fold what it has not seen of a topic."""
-        while await self._fold_some(view, topic, index, stop):
-            pass
+        """Let a view fold what it has not seen of a topic. What would not fit into memory is stored on the way."""
+        more = True
+        while more:
+            more = await self._fold_some(view, topic, index, stop)
+            if view.unsaved >= UNSAVED_MAX:
+                if self._keeper.keeps and not self._owned_elsewhere(index):
+                    await self._keeper.save({index: self._view(index)})
+                else:
+                    view.saved_elsewhere(self._keeper.stands(index).get(topic.rpartition(".")[2], 0))
 
     async def _fold_some(self, view: Foldable, topic: str, index: int, stop: int | None) -> bool:
         """Let a view fold some of what it has not seen, letting others have a turn now and then; whether there is more."""
@@ -569,9 +608,12 @@ class Node:
     async def _save(self) -> None:
         owned = {index: self._views[index] for index in self.partitions}
         await self._keeper.save(owned)
-        if self._saving is None and self.failure is None and any(views.unsaved for views in owned.values()):
+        if self._saving is None and self.failure is None and any(map(self._is_unsaved, owned)):
             # Something came since; or it could not be stored, and the keeper says when it tries again.
             self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S), self._save_soon)
+
+    def _is_unsaved(self, index: int) -> bool:
+        return bool(self._views[index].unsaved or any(view.unsaved for view, _ in self._beside(index)))
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:

@@ -42,7 +42,12 @@ class ParkedSignals(Standing[ParkedData, ParkedEvent, Parked | Ended]):
 
     def __init__(self, partition: Partition, view: ParkedView) -> None:
         super().__init__(partition, view, PARKED)
-        self.view = view
+        self._durable = view
+
+    @property
+    def view(self) -> ParkedView:
+        """What is durable."""
+        return self._durable
 
     def decide(self, command: Park | Land | DiscardParked) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""

@@ -46,7 +46,7 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
-from gasoline_es.core.ports import Views
+from gasoline_es.core.ports import BesideView, Views
 from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.core.stored_events import Stored, StoredEnvelope, decode_stored
 from gasoline_es.core.storing import Store
@@ -147,6 +147,11 @@ class Hooks(Protocol):
 
 class Beside(Protocol):
     """What stands beside workflows in a partition: decided here, ahead of what is durable."""
+
+    @property
+    def view(self) -> BesideView:
+        """What is durable of it."""
+        ...
 
     def durable(self, events: Sequence[Any], first_offset: int, place: int, /) -> None:
         """Fold what has become durable, all of it at ``place``."""
@@ -655,6 +660,12 @@ class Partition:
             self.views.last_record = last.key, last.value
         for topic, events in batch.standing.items():
             self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
+            last = next(record for record in reversed(batch.records) if record.topic == topic)
+            self._beside[topic].view.stands_at(outcome.place, last.key, last.value)
+        registry = self._topics.registry
+        if registry in outcome.offsets:
+            said = [record for record in batch.records if record.topic == registry]
+            self.views.announced.apply(said, outcome.offsets[registry], outcome.place)
         for done in batch.done:
             done(None)
         if batch.told:
@@ -665,8 +676,9 @@ class Partition:
             self._hooks.stored_here()
         if batch.attempts:
             self._hooks.attempts_durable(batch.attempts)
-        if lives:
+        if lives or batch.standing or registry in outcome.offsets:
             self._hooks.changed(batch)
+        if lives:
             if self.lost:
                 return  # let go of while this append was under way: it counts, but nothing goes on here
             turn = self._hooks.turn

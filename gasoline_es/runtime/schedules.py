@@ -95,11 +95,11 @@ class Schedules(Standing[ScheduleData, ScheduleEvent, Schedule]):
 
     def arm_all(self) -> None:
         """The same for every schedule: the partition was taken over, or decisions were dropped."""
-        for schedule in self._view:
+        for schedule in self.view:
             self.arm(schedule.id)
 
     def _armed(self) -> Iterator[str]:
-        return (schedule.id for schedule in self._view)
+        return (schedule.id for schedule in self.view)
 
     def _tell_skipped(self, schedule: Schedule, count: int, reason: str) -> None:
         name = schedule.set.name

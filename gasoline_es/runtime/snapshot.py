@@ -58,6 +58,7 @@ class Snapshot:
     attempts_limit: int
     sent: Mapping[str, int]
     unfolded: Mapping[str, int]
+    projections_behind: Mapping[str, int]
     partitions: int
     owned: int
     waits_for: int
@@ -118,7 +119,7 @@ def snapshot(node: Node) -> Snapshot:
         if tally.queued_since is not None:
             queued_since.append(tally.queued_since)
     turns = None if driver is None else driver.runner.turns
-    sent, unfolded = _lags(node)
+    sent, unfolded, projections_behind = _lags(node)
     now_us = node.clock.now_us()
 
     def age(since_us: int | None) -> float:
@@ -157,6 +158,7 @@ def snapshot(node: Node) -> Snapshot:
         attempts_limit=0 if turns is None else turns.limit,
         sent=sent,
         unfolded=unfolded,
+        projections_behind=projections_behind,
         partitions=node.log.partition_count,
         owned=len(node.partitions),
         waits_for=recording.waits_for,
@@ -166,10 +168,13 @@ def snapshot(node: Node) -> Snapshot:
     )
 
 
-def _lags(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Return what is not consumed and not folded, by partition; nothing of a log that cannot be read any more."""
+def _lags(node: Node) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
+    """Return what is not consumed and not folded, by partition, and by how much projections are behind.
+
+    Nothing of a log that cannot be read any more.
+    """
     try:
         sent = {str(index): partition.sent for index, partition in node.partitions.items()}
-        return sent, {str(index): count for index, count in node.behind()}
+        return sent, {str(index): count for index, count in node.behind()}, node.projections_behind()
     except LogError:
-        return {}, {}
+        return {}, {}, {}

@@ -42,6 +42,11 @@ class Standing(ABC, Generic[D, E, S]):
         self._view = view
         self._ahead: dict[str, S] = {}
 
+    @property
+    def view(self) -> StandingView[E, S]:
+        """What is durable."""
+        return self._view
+
     def get(self, subject: str) -> S | None:
         """Return where a subject stands, with what is not durable yet."""
         return self._ahead.get(subject) or self._view.get(subject)

@@ -21,7 +21,8 @@ class StoredEvents:
 
     def __init__(self, partition: Partition, view: StoredView) -> None:
         self._partition = partition
-        self._view = view
+        self.view = view
+        """What is durable."""
         self._ends: dict[str, int] = {}
         """The number of the last event decided in each sequence, where that is ahead of the view or was."""
         self._versions: dict[tuple[str, str], set[int]] = {}
@@ -36,14 +37,14 @@ class StoredEvents:
         ahead = self._versions.get((sequence, originator))
         for version in () if ahead is None else ahead.intersection(versions):
             return version
-        return self._view.first_known(sequence, originator, versions)
+        return self.view.first_known(sequence, originator, versions)
 
     def tracked(self, application: str) -> int | None:
         ahead = self._tracked.get(application)
-        return self._view.tracked(application) if ahead is None else ahead
+        return self.view.tracked(application) if ahead is None else ahead
 
     def matching(self, sequence: str, condition: Condition) -> int | None:
-        for found in self._view.matching(sequence, condition.query, condition.after, 1):
+        for found in self.view.matching(sequence, condition.query, condition.after, 1):
             return found
         for at, seq, data in self._decisions:
             if at == sequence and seq > condition.after and condition.query.matches(data.type, data.tags):
@@ -54,8 +55,8 @@ class StoredEvents:
 
     def decide(self, command: Store) -> Reply:
         """Decide a command now. The reply may be told once it is durable."""
-        if self._view.unreadable is not None:
-            return Reply(error=GasolineError(f"nothing can be stored here: {self._view.unreadable}"))
+        if self.view.unreadable is not None:
+            return Reply(error=GasolineError(f"nothing can be stored here: {self.view.unreadable}"))
         if command.at and self._is_there(command):
             return Reply(command.store_id, position=command.at)
         versions = versions_of(command.events)
@@ -85,7 +86,7 @@ class StoredEvents:
         return Reply(command.store_id, position=first)
 
     def _end(self, sequence: str) -> int:
-        return self._ends.get(sequence) or self._view.end(sequence)
+        return self._ends.get(sequence) or self.view.end(sequence)
 
     def _ahead(self, stored: Stored) -> None:
         sequence, first, _, _, events = stored
@@ -100,7 +101,7 @@ class StoredEvents:
 
     def _is_there(self, command: Store) -> bool:
         """Whether this very command was decided by the owner before, and counts: its events lie where that one put them."""
-        if command.at > self._view.end(command.first_in):
+        if command.at > self.view.end(command.first_in):
             return False
         return self._partition.stored_at(command.first_in, command.at).request == command.store_id
 
@@ -109,7 +110,7 @@ class StoredEvents:
     def durable(self, stored: Sequence[Stored], first_offset: int, place: int) -> None:
         """Fold what has become durable."""
         for offset, one in enumerate(stored, first_offset):
-            self._view.apply(offset, place, one)
+            self.view.apply(offset, place, one)
             sequence, _, _, _, events = one
             for originator, versions in versions_of(events).items():
                 ahead = self._versions[sequence, originator]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,62 @@ def test_a_module_that_is_not_there_is_refused_at_the_start(
     assert sorted(folder.rglob("*")) == before
     for there in ("shop", "package", "shop.py", "os.path", "tests.cli.histories"):
         Code.parse(there).require()
+
+
+VIEWS = """
+import sqlite3
+
+from gasoline_es import Event
+from projections import projection
+from gasoline_es.events import WorkflowCompleted
+
+
+def tables(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE done(what TEXT)")
+
+
+@projection("done", version={version}, setup=tables)
+def done(event: Event, db: sqlite3.Connection) -> None:
+    if isinstance(event.data, WorkflowCompleted):
+        db.execute("INSERT INTO done VALUES (?)", ({shown},))
+"""
+
+
+def rows_of(folder: Path) -> list[str]:
+    """Return what stands in the projection's table, of the generation that is current."""
+    path = folder / ".gasoline" / "projections" / "default" / "done.sqlite"
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as db:
+        return [row for (row,) in db.execute("SELECT what FROM done ORDER BY 1")]
+
+
+def test_projections_are_kept_up_and_a_new_version_of_them_that_is_saved_is_built(folder: Path) -> None:
+    save(folder, "shop.py", shop('return "done"'))
+    save(folder, "views.py", VIEWS.format(version=1, shown="'first'"))
+    with Developing(folder, "shop", "--projections", "views") as dev:
+        dev.until("ready")
+        dev.dispatch("order")
+        wait_until(lambda: rows_of(folder) == ["first"], "a row of the projection")
+        dev.save("views.py", "raise RuntimeError('half written')")
+        assert "half written" in dev.until("refused")["message"]
+        dev.save("views.py", VIEWS.format(version=2, shown="'second'"))
+        dev.until("ready")
+        wait_until(lambda: rows_of(folder) == ["second"], "a row of the projection that was saved")
+        dev.dispatch("order")
+        wait_until(lambda: rows_of(folder) == ["second", "second"], "another row")
+
+
+def test_a_module_of_projections_that_is_not_there_and_a_store_of_none_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(folder, "shop.py", shop('return "done"'))
+    monkeypatch.chdir(folder)
+    for options, told in (
+        (("--projections", "nowhere"), "there is no module 'nowhere'"),
+        (("--store", "sqlite:./views"), "give --projections"),
+    ):
+        done = invoke("dev", "shop", *options)
+        assert done.status == 2
+        assert told in done.stderr
+    assert os.listdir(folder) == ["shop.py"]

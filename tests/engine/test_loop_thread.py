@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -212,3 +213,23 @@ def test_context_of_the_caller_goes_with_the_call(place: Place) -> None:
     with opened(place) as thread:
         request.set("17")
         assert thread.call("seen", seen) == "17"
+
+
+@pytest.mark.timeout(60)
+def test_a_close_that_a_finaliser_repeats_within_it_does_not_wait_for_itself() -> None:
+    """Python's collector may run anywhere, also between two steps of a close; an application closes itself there."""
+    place = Place()
+    thread = LoopThread(URL, place.open())
+    loop = thread._loop
+    send, within = loop.call_soon_threadsafe, list[bool]()
+
+    def interrupted(callback: Callable[..., object], *args: object, **more: Any) -> Any:
+        loop.call_soon_threadsafe = send  # type: ignore[method-assign]
+        thread.close()
+        within.append(not thread._thread.is_alive() or thread._ended.done())
+        return send(callback, *args, **more)
+
+    loop.call_soon_threadsafe = interrupted  # type: ignore[method-assign]
+    thread.close()
+    assert within == [True]
+    assert thread.closed

@@ -132,6 +132,18 @@ async def test_a_list_is_shown_as_it_was(any_world: World) -> None:
         assert [
             (one.id, one.status) async for one in process.gasoline.list(as_of=moment, status="sleeping")
         ] == sleeping
+        infos = [one async for one in process.gasoline.list(as_of=moment)]
+        for which, wanted in (
+            ({"name": "notes"}, [one for one in infos if one.name == "notes"]),
+            ({"since": infos[2].created}, [one for one in infos if one.created >= infos[2].created]),
+            ({"until": infos[2].created}, [one for one in infos if one.created < infos[2].created]),
+            ({"after": infos[1].id}, infos[2:]),
+            (
+                {"name": "ten_steps", "status": "complete", "limit": 1},
+                [one for one in infos if one.name == "ten_steps"][:1],
+            ),
+        ):
+            assert await listed(any_world, as_of=moment, **which) == wanted
     assert [(one.id, one.status) for one in await listed(any_world, as_of=moments[0][0])] == moments[0][1]
     assert await listed(any_world, as_of=datetime(2020, 1, 1, tzinfo=UTC)) == []
     with pytest.raises(ValueError, match="payloads"):

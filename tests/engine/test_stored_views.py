@@ -23,7 +23,7 @@ from projections.keeping import StoreKeeper
 from projections.stores.opening import open_store
 from projections.views import PartitionViews
 from projections.workflow_table import WorkflowTable
-from projections.workflows import NAME, Workflows
+from projections.workflows import NAME, VERSION, Workflows
 from tests.engine.harness import Process, ScriptedLog, World, kept_views, soon, when
 from tests.engine.programs import ten_steps
 from tests.engine.workflows import Note, notes
@@ -274,20 +274,20 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     old = await file_world.worker(ten_steps)
     await run_some(old, 20)
     await when(lambda: stored(old))
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    monkeypatch.setattr("projections.keeping.VERSION", VERSION + 1)
     log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
     keeper = kept_views(log)
     assert isinstance(keeper, StoreKeeper)
-    assert keeper._reading.meta.version == 2
+    assert keeper._reading.meta.version == VERSION + 1
     with open_store(log.inner).snapshot(NAME) as snapshot:
-        assert snapshot.meta.version == 1, "until the new rows have caught up"
+        assert snapshot.meta.version == VERSION, "until the new rows have caught up"
     views = {index: keeper.views(index, None) for index in range(16)}
     for index, one in views.items():
         one.fold(log.read(EVENTS, index))
     await keeper.save(views)
     with open_store(log.inner).snapshot(NAME) as snapshot:
-        assert snapshot.meta.version == 2
-    monkeypatch.setattr("projections.keeping.VERSION", 1)
+        assert snapshot.meta.version == VERSION + 1
+    monkeypatch.setattr("projections.keeping.VERSION", VERSION)
     await run_some(old, 20)
     await when(lambda: "another version of this program" in caplog.text)
     assert len([one async for one in old.gasoline.list()]) == 40

@@ -7,12 +7,17 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gasoline_es import Event, Gasoline, WorkflowContext, workflow
+from gasoline_es.cli.projected import Shown, all_of
 from gasoline_es.errors import DefinitionError, ProjectionError, ProjectionNotBuilt
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Log, Record
+from gasoline_es.metrics import collector
 from projections.definition import Projection, projection
 
 WAIT_S = 20.0
@@ -143,3 +148,65 @@ def test_code_that_is_not_async_reads_projections_too(tmp_path: Path) -> None:
             assert db.execute("SELECT input, output FROM outputs").fetchall() == [(4, 8)]
         with view.snapshot() as snapshot:
             assert snapshot.meta.projection == "outputs"
+
+
+class Gate(Projection):
+    """Stands still where it is told to."""
+
+    name = "gate"
+    topics = ("events", "schedules")
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.broken = False
+
+    def setup(self, db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE seen(event TEXT)")
+
+    def read(self, record: Record) -> Any:
+        return record.key
+
+    def apply(self, event: Any, db: sqlite3.Connection) -> None:
+        assert self.open.wait(WAIT_S)
+        if self.broken:
+            raise ValueError("it is broken")
+        db.execute("INSERT INTO seen VALUES (?)", (event,))
+
+
+async def behind_as_told(log: Log) -> dict[str, int]:
+    """What `gasoline projections status` shows."""
+    found = [one for one in all_of(log, None) if isinstance(one, Shown)]
+    return {one.info.meta.projection: one.behind for one in found if one.info.current}
+
+
+async def test_how_far_projections_are_behind_is_a_metric_that_agrees_with_status(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.open.set()
+    async with (
+        Gasoline.open(f"file:{tmp_path}/log", partitions=4) as gasoline,
+        gasoline.worker([double], projections=[gate, outputs]),
+    ):
+        log = await open_log(f"file:{tmp_path}/log", readonly=True)
+        view = gasoline.projection(gate)
+        handle = await gasoline.dispatch(double, 1)
+        await handle.output(timeout=WAIT_S)
+        await gasoline.schedule(3600, double, 1)
+        async with asyncio.timeout(WAIT_S):
+            while behind_of(gasoline) != {"gate": 0, "outputs": 0, "workflows": 0}:
+                await asyncio.sleep(0.01)
+        await view.wait_for(timeout=WAIT_S)
+        assert await behind_as_told(log) == {"gate": 0, "outputs": 0, "workflows": 0}
+        gate.broken = True
+        for number in range(5):
+            await (await gasoline.dispatch(double, number)).output(timeout=WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            while behind_of(gasoline) != {"gate": 10, "outputs": 0, "workflows": 0}:
+                await asyncio.sleep(0.01)
+        assert await behind_as_told(log) == {"gate": 10, "outputs": 0, "workflows": 0}
+        await log.close()
+    assert behind_of(gasoline) == {}
+
+
+def behind_of(gasoline: Gasoline) -> dict[str, int]:
+    (family,) = (one for one in collector(gasoline).collect() if one.name == "gasoline_projection_behind_records")
+    return {sample.labels["projection"]: int(sample.value) for sample in family.samples}

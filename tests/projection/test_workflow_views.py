@@ -8,15 +8,48 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gasoline_es.core import events as ev
+from gasoline_es.core.announced import Announced, announced_as
 from gasoline_es.core.codec import Envelope
 from gasoline_es.core.ids import new_workflow_id
+from gasoline_es.core.parked_events import (
+    ParkedData,
+    ParkedEvent,
+    SignalOffered,
+    SignalParked,
+    SignalUnparked,
+    encode_parked_event,
+)
+from gasoline_es.core.schedule_events import (
+    ScheduleData,
+    ScheduleEvent,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleRemoved,
+    ScheduleSet,
+    encode_schedule_event,
+)
+from gasoline_es.core.stored_events import (
+    DecisionStored,
+    EventStored,
+    Stored,
+    StoredEnvelope,
+    TrackingStored,
+    embed,
+)
+from gasoline_es.core.storing import Query
+from gasoline_es.core.timetable import Cron, Every
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Appended, Log, NewRecord, Section
 from projections.building import rebuild
 from projections.comparing import verify
+from projections.parked import ParkedView
 from projections.running import Runner
+from projections.schedules import ScheduleView
+from projections.stored import StoredView
 from projections.stores.port import Store
-from projections.workflows import NAME, Workflows
+from projections.tables import Tables
+from projections.views import Beside
+from projections.workflows import NAME, KeptBesideOf, Workflows
 from tests.projection.conftest import OpenStore
 
 EVENTS = "default.events"
@@ -127,6 +160,107 @@ async def test_sql_shows_workflows_tags_signals_and_what_is_due(log: Log, open_s
         ("fulfil", "running", 1),
         ("fulfil", "sleeping", 1),
     ]
+
+
+async def test_sql_shows_what_stands_beside_workflows(log: Log, open_store: OpenStore) -> None:
+    """The reference of views: docs/guides/views.md."""
+    every, cron = Every(60_000_000, START_US), Cron("0 3 * * *", "Europe/Berlin")
+    later_us = START_US + 60_000_000
+    schedules: list[tuple[str, str, ScheduleData]] = [
+        (
+            "s1",
+            "nightly",
+            ScheduleSet("nightly", "report", b"[1]", {"team": "a"}, every, "all", "skip", later_us, "me"),
+        ),
+        ("s1", "nightly", ScheduleFired(later_us, "w1", later_us + 60_000_000)),
+        ("s2", "gone", ScheduleSet("gone", "report", b"1", {}, every, "all", "skip", None, "me")),
+        ("s2", "gone", ScheduleRemoved("me")),
+        ("s3", "early", ScheduleSet("early", "report", b'"\\u0000"', {}, cron, "all", "skip", later_us, "me")),
+        ("s3", "early", SchedulePaused("me")),
+    ]
+    parked: list[tuple[str, ParkedData]] = [
+        ("p1", SignalParked("m1", "paid", b"{}", "order", {"order": "1"}, later_us, True, "me")),
+        ("p2", SignalParked("m2", "paid", b"{}", "order", {"order": "2"}, later_us, True, "me")),
+        ("p2", SignalUnparked("w1")),
+        ("p3", SignalParked("m3", "paid", b"{}", "order", {}, later_us, True, "me")),
+        ("p3", SignalOffered("w2")),
+    ]
+    records: list[NewRecord] = []
+    seqs: dict[str, int] = {}
+    for its_id, name, data in schedules:
+        seqs[its_id] = seqs.get(its_id, 0) + 1
+        event = ScheduleEvent(its_id, seqs[its_id], START_US, name, 0, 1, "w", data)
+        records.append(
+            NewRecord("default.schedules", 0, f"{its_id}/1", encode_schedule_event(event, "default"), START_US)
+        )
+    for its_id, fact in parked:
+        seqs[its_id] = seqs.get(its_id, 0) + 1
+        told = ParkedEvent(its_id, seqs[its_id], START_US, "paid", 0, 1, "w", fact)
+        records.append(NewRecord("default.parked", 0, f"{its_id}/1", encode_parked_event(told, "default"), START_US))
+    envelope = StoredEnvelope("default", 0, 1, "w")
+    originator = "o\0"
+    for sequence, number, some in (
+        ("events", 1, [EventStored(originator, False, version, "paid", embed(b"1")) for version in (1, 2)]),
+        ("decisions", 1, [DecisionStored("moved", ("order:1", "order:2"), embed(b"1"))]),
+        ("tracking", 1, [TrackingStored("shop", 7)]),
+    ):
+        ((held, line),) = envelope.encode(Stored(sequence, number, START_US, "r", some))
+        records.append(NewRecord("default.stored", 0, held.key, line, START_US))
+    said = Announced("w", "2026-01-01T00:00:00.000000Z", "1.2", ("order",), ("charge",)).json()
+    records += [
+        NewRecord("default.registry", 0, "inbox/0", b"{}", START_US),
+        NewRecord("default.registry", 0, announced_as("w"), said, START_US),
+        NewRecord("default.registry", 0, announced_as("x"), said, START_US),
+        NewRecord("default.registry", 0, announced_as("x"), None, START_US),
+    ]
+    assert isinstance(log, MemoryLog)
+    epoch = (await log.acquire(0)).epoch
+    await log.append([Section(0, epoch, records)])
+    store = open_store()
+    rebuild(log, store, Workflows())
+    minute, two = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:02:00.000000Z"
+    assert rows(
+        store,
+        "SELECT name, workflow, status, tags, cron, next_due, last_due, last_run, fired FROM schedules ORDER BY name",
+    ) == [
+        ("early", "report", "paused", "{}", "0 3 * * *", None, None, None, 0),
+        ("nightly", "report", "active", '{"team":"a"}', None, two, minute, "w1", 1),
+    ]
+    assert rows(store, "SELECT timezone, interval_us, skipped, created, partition FROM schedules ORDER BY name") == [
+        ("Europe/Berlin", None, 0, "2026-01-01T00:00:00.000000Z", 0),
+        (None, 60_000_000, 0, "2026-01-01T00:00:00.000000Z", 0),
+    ]
+    assert rows(
+        store, "SELECT id, name, workflow, tags, status, parked, until, target FROM parked_signals ORDER BY id"
+    ) == [
+        ("m1", "paid", "order", '{"order":"1"}', "parked", "2026-01-01T00:00:00.000000Z", minute, None),
+        ("m3", "paid", "order", "{}", "offered", "2026-01-01T00:00:00.000000Z", minute, "w2"),
+    ]
+    assert rows(store, "SELECT worker, started, library, workflows FROM workers") == [
+        ("w", "2026-01-01T00:00:00.000000Z", "1.2", '["order"]')
+    ]
+    assert rows(store, "SELECT kind, name, worker FROM definitions ORDER BY kind") == [
+        ("activity", "charge", "w"),
+        ("workflow", "order", "w"),
+    ]
+    assert verify(log, store, Workflows()).difference is None
+    with store.snapshot(NAME) as snapshot:
+        tables = Tables(snapshot.db)
+        beside = Beside(KeptBesideOf(tables.ask, 0))
+        for kept in (beside.schedules, beside.parked, beside.stored):
+            tables.load(kept, 0, 99)
+            if isinstance(kept, ScheduleView):
+                assert [one.status for one in kept] == ["active", "paused"]
+                assert [one and one.status for one in map(kept.get, ("s1", "s2", "s4"))] == ["active", "removed", None]
+            elif isinstance(kept, ParkedView):
+                assert [one.signal.signal_id for one in kept.live()] == ["m1", "m3"]
+            elif store.kind != "postgres":
+                assert kept.of_originator("events", originator, None, None, newest_first=True, limit=1) == [2]
+            if isinstance(kept, StoredView):
+                assert kept.of_kinds("events", ["paid"], 1, None, 9) == [1, 2]
+                assert kept.matching("decisions", Query(((("moved",), ("order:2", "order:1")),)), 0, None) == [1]
+                assert kept.located("events", [1, 2])[2] == [[1, 2]]
+                assert kept.tracked("shop") == 7
 
 
 async def test_a_fold_in_parts_is_the_fold_of_all(log: Log, open_store: OpenStore) -> None:

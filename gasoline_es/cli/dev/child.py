@@ -24,6 +24,7 @@ from gasoline_es.core.error_info import PACKAGE
 from gasoline_es.core.location import format_location
 from gasoline_es.engine import Gasoline
 from gasoline_es.errors import GasolineError
+from gasoline_es.projecting import AnyProjection
 from gasoline_es.runtime.worker import Worker
 
 EVICT_AFTER_S: Final = 1.0
@@ -41,11 +42,11 @@ def main() -> None:
     # Bytecode is told apart by the second and the size of its source: two saves in a second may look alike.
     sys.dont_write_bytecode = True
     log_to_stderr()
-    workflows = _load(order)
-    if workflows is None:
+    loaded = _load(order)
+    if loaded is None:
         return
     try:
-        asyncio.run(_work(order, workflows, lifeline, to_wake))
+        asyncio.run(_work(order, *loaded, lifeline, to_wake))
     except (GasolineError, OSError) as error:
         told, status = explain(error)
         sys.stderr.write(told + "\n")
@@ -68,15 +69,22 @@ def _take_standard_input() -> tuple[int, list[str]]:
     return lifeline, ids
 
 
-def _load(order: Order) -> Workflows | None:
+def _load(order: Order) -> tuple[Workflows, Sequence[AnyProjection]] | None:
+    loads = order.module
     try:
-        return Code.parse(order.module).load()
+        workflows = Code.parse(order.module).load()
+        if order.projections is None:
+            return workflows, ()
+        from gasoline_es.cli.projected import projections_of  # with all that stores need
+
+        loads = order.projections
+        return workflows, projections_of(Code.parse(order.projections))
     except CodeRefused as refused:
         if refused.__cause__ is not None:
             sys.stderr.write(_shown(refused.__cause__))
         message = str(refused)
     except BaseException as error:  # what ends a process at its import: sys.exit()
-        message = f"{order.module} cannot be loaded: {type(error).__name__}: {error}"
+        message = f"{loads} cannot be loaded: {type(error).__name__}: {error}"
     os.write(order.report_fd, write(Refused(message)))
     return None
 
@@ -90,13 +98,17 @@ def _shown(error: BaseException) -> str:
     return "".join([*head, *traceback.format_exception_only(error)])
 
 
-async def _work(order: Order, workflows: Workflows, lifeline: int, to_wake: Sequence[str]) -> None:
+async def _work(
+    order: Order, workflows: Workflows, projections: Sequence[AnyProjection], lifeline: int, to_wake: Sequence[str]
+) -> None:
     async with Gasoline.open(order.url, namespace=order.namespace) as gasoline:
         worker = gasoline.worker(
             workflows.values(),
             max_concurrency=order.max_concurrency,
             stop_limit=order.stop_limit_s,
             evict_after=EVICT_AFTER_S,
+            projections=projections,
+            store=order.store,
         )
         _stop_with(lifeline)
         reporting = asyncio.create_task(_report(order.report_fd, gasoline, worker, tuple(workflows), to_wake))

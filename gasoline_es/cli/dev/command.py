@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gasoline_es.cli.failures import USED_WRONGLY, Failure
+from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
 from gasoline_es.cli.typed import settings_of
 
 if TYPE_CHECKING:
+    from gasoline_es.cli.dev.session import Plan
     from gasoline_es.cli.settings import Settings
 
 LOCAL: Final = ".gasoline"
@@ -58,6 +59,25 @@ def dev(
     stop_limit: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Running activities get so long when it reloads or stops.")
     ] = 2.0,
+    projections: Annotated[
+        str | None,
+        typer.Option(
+            "--projections",
+            metavar="MODULE",
+            help="Keep the projections of a module up too, as shop.views or shop.views:turnover.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="Where their tables are: sqlite:DIRECTORY or postgresql://…; with the log unless given, whatever "
+            "GASOLINE_PROJECTIONS_STORE is.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[
         bool | None,
         typer.Option(
@@ -81,6 +101,7 @@ def dev(
     Examples:
       gasoline dev shop.orders
       gasoline dev shop/orders.py --log file:./data --watch shop --watch lib
+      gasoline dev shop.orders --projections shop.views
       gasoline dev shop.orders --json | jq -c 'select(.kind == "dead") | .error.message'
 
     Exit status: 0 stopped; 1 it cannot go on; 2 used wrongly; 130 ended by the second Ctrl-C.
@@ -96,12 +117,15 @@ def dev(
         attempt_failed: id, name, activity, location, attempt, final, error
     """
     from gasoline_es.cli.dev.changes import check_watching, directories
+    from gasoline_es.cli.dev.session import Plan
 
     check_watching()
     watched = directories(watch or ())
     given = log if log is not None else _given_before(context)
     settings = replace(settings_of(context), log=LOCAL_URL if given is None else given)
-    _run(settings, module, watched, revive, max_concurrency, stop_limit, json, local=given is None)
+    namespace = _refuse_misuse(settings, module, projections, store)
+    plan = Plan(module, settings, namespace, watched, revive, max_concurrency, stop_limit, projections, store)
+    _run(plan, json, local=given is None)
 
 
 def _given_before(context: typer.Context) -> str | None:
@@ -111,39 +135,37 @@ def _given_before(context: typer.Context) -> str | None:
     return root.params["log"] if source is not None and source.name == "COMMANDLINE" else None
 
 
-def _run(
-    settings: Settings,
-    module: str,
-    watched: list[str],
-    revive: bool,
-    max_concurrency: int,
-    stop_limit: float,
-    as_json: bool | None,
-    *,
-    local: bool,
-) -> None:
-    import asyncio
-    from contextlib import suppress
-
+def _refuse_misuse(settings: Settings, module: str, projections: str | None, store: str | None) -> str:
+    """Return the namespace. Raises: Failure, Misuse: there is no such code, or that cannot be a log or a store."""
     from gasoline_es.checking.code import Code, CodeRefused
-    from gasoline_es.cli.dev import notices
-    from gasoline_es.cli.dev.screen import screen
-    from gasoline_es.cli.dev.session import Plan, Session
     from gasoline_es.cli.reading import DEFAULT_NAMESPACE, check_place
 
     namespace = settings.namespace or DEFAULT_NAMESPACE
     check_place(settings, namespace)
+    if store is not None and projections is None:
+        raise Misuse(f"--store {store!r} says where tables of projections are, and there are none: give --projections")
     try:
-        Code.parse(module).require()
+        for code in filter(None, (module, projections)):
+            Code.parse(code).require()
     except CodeRefused as refused:
         raise Failure(str(refused), USED_WRONGLY) from refused
+    return namespace
+
+
+def _run(plan: Plan, as_json: bool | None, *, local: bool) -> None:
+    import asyncio
+    from contextlib import suppress
+
+    from gasoline_es.cli.dev import notices
+    from gasoline_es.cli.dev.screen import screen
+    from gasoline_es.cli.dev.session import Session
+
     ignored = os.environ.get("GASOLINE_LOG") if local else None
     if local:
         _keep_out_of_git()
-    plan = Plan(module, settings, namespace, watched, revive, max_concurrency, stop_limit)
     shown = screen(as_json)
     try:
-        shown.tell(notices.started(module, settings.url, namespace, watched, ignored or None))
+        shown.tell(notices.started(plan.module, plan.settings.url, plan.namespace, plan.watched, ignored or None))
 
         async def run() -> None:
             await Session(plan, shown).run()

@@ -16,7 +16,10 @@ _MESSAGE_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the worker's process is to do, given on its command line. ``report_fd``: where it reports to."""
+    """What the worker's process is to do, given on its command line. ``report_fd``: where it reports to.
+
+    ``projections``: the module of those that it keeps up; ``store``: where their tables are, None: with the log.
+    """
 
     module: str
     url: str
@@ -24,6 +27,8 @@ class Order:
     max_concurrency: int
     stop_limit_s: float
     report_fd: int
+    projections: str | None = None
+    store: str | None = None
 
     def text(self) -> str:
         """Return it as JSON."""

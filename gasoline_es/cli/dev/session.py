@@ -61,6 +61,8 @@ class Plan:
     revive: bool
     max_concurrency: int
     stop_limit_s: float
+    projections: str | None = None
+    store: str | None = None
 
 
 class Session:
@@ -163,7 +165,16 @@ class Session:
     async def _start(self, to_wake: Sequence[str]) -> WorkerProcess:
         plan = self._plan
         self._show_state("starting", "cyan")
-        order = Order(plan.module, plan.settings.url, plan.namespace, plan.max_concurrency, plan.stop_limit_s, -1)
+        order = Order(
+            plan.module,
+            plan.settings.url,
+            plan.namespace,
+            plan.max_concurrency,
+            plan.stop_limit_s,
+            -1,
+            plan.projections,
+            plan.store,
+        )
         return await WorkerProcess.start(order, to_wake, self._heard, self._wrote if self._screen.live else None)
 
     def _heard(self, report: Report) -> None:
