@@ -194,9 +194,11 @@ class Signalling(Dispatching):
         async def first_match() -> SendSignal | Park | None:
             nonlocal waiting
             # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
+            # Looked at first: while the views are asked, one may be decided in a partition that was passed already.
+            earlier = self._dispatching(name, wanted, passed)
             first = await self._node.first(name, wanted, passed)
             found, tags = (None, wanted) if first is None else (first.id, first.tags)
-            if found is None and (earlier := self._dispatching(name, wanted, passed)) is not None:
+            if found is None and earlier is not None:
                 found, tags = earlier.id, earlier.tags
             if parking is not None and (found is None or await self._stays_behind(parking, tags)):
                 waiting = True
