@@ -174,7 +174,7 @@ def test_a_writer_that_is_fenced_while_it_commits_says_that_it_does_not_know(pla
 def test_a_commit_whose_broker_dies_before_it_answers_is_unknown_until_it_is_back(place: Place) -> None:
     with closing(place.writer()) as writer, closing(place.beside.reader()) as reader:
         committed(writer.commit(outs(place.feed, 1)))
-        with place.proxy.rule(Api.END_TXN, Fault.HOLD_ANSWER) as rule:
+        with place.proxy.rule(Api.END_TXN, Fault.HOLD_ANSWER, times=1000) as rule:
             thread, fates = in_thread(writer, outs(place.feed, 2, 3))
             assert rule.met.wait(20)
             while reader.stable_ends([place.feed], 10) != reader.ends([place.feed], 10):

@@ -261,7 +261,10 @@ class Admin(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """What a member calls when its partitions change, in the thread that polls it. None of them may block, or raise."""
+    """What a member calls when its partitions change: in the thread that polls it, or one of the client's own.
+
+    One at a time. None of them may block, or raise, or call the member.
+    """
 
     assigned: Callable[[Sequence[Feed]], None]
     """These have come, beside those it has."""

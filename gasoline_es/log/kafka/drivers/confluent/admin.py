@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gasoline_es.log.kafka.drivers.confluent.client import (
@@ -14,6 +15,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     code,
     codes,
     confluent,
+    is_stale,
     passes,
     with_logger,
 )
@@ -41,9 +43,12 @@ class ConfluentAdmin(Admin):
             try:
                 return call(max(deadline - time.monotonic(), 0.01))
             except (KafkaException, TimeoutError) as error:
-                if not passes(error) or time.monotonic() + 0.05 > deadline:
+                if not (passes(error) or is_stale(error)) or time.monotonic() + 0.05 > deadline:
                     raise broker_error(what, self._config, error) from error
                 time.sleep(0.05)
+                if is_stale(error):
+                    with suppress(KafkaException):
+                        self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.01))
 
     def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
         """Return those of the topics that exist (see the port)."""

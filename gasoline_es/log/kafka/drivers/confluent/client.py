@@ -33,6 +33,17 @@ _NEVER_WRITTEN = _TOO_LARGE | {
     codes._UNKNOWN_PARTITION,
 }
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
+# The client asks by what it knows of leaders, and does not look anew by itself.
+_STALE = frozenset(
+    {
+        codes.FENCED_LEADER_EPOCH,
+        codes.UNKNOWN_LEADER_EPOCH,
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.NOT_CONTROLLER,
+        codes._NOENT,  # no leaders found
+    }
+)
 # A reader waits for what passes by itself; these do not.
 _FOR_GOOD = frozenset(
     {
@@ -96,6 +107,11 @@ def is_fatal(error: Any) -> bool:
 def is_for_good(error: Any) -> bool:
     """Whether waiting does not help a reader."""
     return code(error) in _FOR_GOOD
+
+
+def is_stale(error: Any) -> bool:
+    """Whether the client has asked a broker that leads no more, or as of before it began to."""
+    return code(error) in _STALE
 
 
 def passes(error: Any) -> bool:
