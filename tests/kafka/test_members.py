@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
+import pytest
+
 from gasoline_es.log.kafka.drivers.port import Assignments, Driver, Feed, Member
 from tests.kafka.conftest import NewFeeds
 
@@ -71,6 +73,7 @@ def test_members_share_the_partitions_and_only_what_moves_is_taken_away(
     assert first_told.has == set()
 
 
+@pytest.mark.soak
 def test_a_member_that_is_not_polled_keeps_what_it_has(driver: Driver, feeds: NewFeeds, kafka_namespace: str) -> None:
     """Its client lets the group know that it lives, from a thread of its own."""
     (feed,) = feeds()
