@@ -14,7 +14,7 @@ _MAVEN_LIMIT_S = 600
 
 # Without the last, the broker would tell nobody why it does not start.
 _POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>gasoline-es</groupId><artifactId>test-broker</artifactId><version>1</version>
   <dependencies>

@@ -67,8 +67,8 @@ def with_logger(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "logger": _log, "error_cb": _note}
 
 
-def _note(error: Any) -> None:
-    _log.debug("%s", describe(error))
+def _note(_: Any) -> None:
+    """Do nothing: the logger is told of it anyway."""
 
 
 def reason(error: BaseException) -> Any:
