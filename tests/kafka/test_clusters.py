@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
-from gasoline_es.log.kafka.drivers.port import Committed, Driver, Feed, NewTopic
+from gasoline_es.log.kafka.drivers.port import Committed, Feed, NewTopic
+from gasoline_es.log.kafka.settings import Address, make_driver
 from tests.kafka.records import committed, numbers, outs, read_all
 from tests.kafka_server import cluster
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(240)
-def test_what_was_committed_is_there_when_any_one_broker_is_gone(
-    make: Callable[[str], Driver], kafka_namespace: str
-) -> None:
+def test_what_was_committed_is_there_when_any_one_broker_is_gone(driver_name: str, kafka_namespace: str) -> None:
     with cluster(3) as brokers:
-        driver = make(",".join(broker.bootstrap for broker in brokers))
+        driver = make_driver(Address(tuple(broker.bootstrap for broker in brokers), driver=driver_name), environ={})
         all_feeds = [Feed(f"{kafka_namespace}.events", partition) for partition in range(3)]
         with closing(driver.admin()) as admin:
             admin.create([NewTopic(all_feeds[0].topic, 3, 3, {"retention.ms": "-1"})], 60)
