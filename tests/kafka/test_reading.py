@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from gasoline_es.log.kafka.drivers.port import FIRST, Driver, Feed, OffsetGone
+from gasoline_es.log.kafka.drivers.port import FIRST, Driver, Feed, OffsetGone, OffsetNotTold, told
 from tests.kafka.conftest import NewFeeds
 from tests.kafka.records import catch_up, committed, numbers, outs, read_all
 from tests.kafka.transactions import abort, open_transaction
@@ -143,6 +143,14 @@ def test_a_poll_that_waits_is_woken_by_another_thread(driver: Driver, feeds: New
         reader.wake()
         assert returned.wait(20)
         thread.join()
+
+
+@pytest.mark.parametrize(("spec", "offset"), [(-1, -1), (-1, -1001), (-2, -1), (-2, -1001), (5, -1001)])
+def test_an_offset_that_a_client_does_not_tell_is_not_taken_for_one(spec: int, offset: int) -> None:
+    """While a partition has no leader, confluent-kafka answers -1001: the partition would look empty."""
+    with pytest.raises(OffsetNotTold):
+        told(Feed("x", 0), spec, offset)
+    assert (told(Feed("x", 0), -1, 0), told(Feed("x", 0), 5, -1)) == (0, -1)
 
 
 def test_offsets_are_found_by_time(driver: Driver, feeds: NewFeeds) -> None:

@@ -70,6 +70,7 @@ def test_a_broker_is_shared_by_processes_and_ends_with_the_last_of_them_even_if_
         wait_until_gone(where)
 
 
+@pytest.mark.soak
 def test_a_broker_that_was_killed_starts_again_where_it_was() -> None:
     with own_broker() as broker:
         broker.kill()

@@ -109,6 +109,20 @@ class BrokerError(LogError):
     retryable = True
 
 
+class OffsetNotTold(Exception):
+    """A client gave no offset, and no error: the partition has no leader, say. It is asked again; never seen outside."""
+
+
+def told(feed: Feed, spec: int, offset: int) -> int:
+    """Return the offset that a client gave for a begin, an end (``spec`` below 0) or a time, for which there may be none: -1.
+
+    Raises: OffsetNotTold: taken for an offset, it would make a partition look empty.
+    """
+    if offset < (0 if spec < 0 else -1):
+        raise OffsetNotTold(f"topic {feed.topic!r}, partition {feed.partition}: no offset was told ({offset})")
+    return offset
+
+
 class OffsetGone(BrokerError):
     """A reader is to read on where the broker has nothing: its records were deleted, or there have never been so many.
 
@@ -261,7 +275,10 @@ class Admin(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """What a member calls when its partitions change, in the thread that polls it. None of them may block, or raise."""
+    """What a member calls when its partitions change: in the thread that polls it, or one of the client's own.
+
+    One at a time. None of them may block, or raise, or call the member.
+    """
 
     assigned: Callable[[Sequence[Feed]], None]
     """These have come, beside those it has."""

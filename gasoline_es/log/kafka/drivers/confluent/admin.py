@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gasoline_es.log.kafka.drivers.confluent.client import (
@@ -14,10 +15,11 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     code,
     codes,
     confluent,
+    is_stale,
     passes,
     with_logger,
 )
-from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, TopicInfo
+from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")
 _GRACE_S = 1.0  # the client's own limit comes first, and says more
@@ -40,21 +42,25 @@ class ConfluentAdmin(Admin):
         while True:
             try:
                 return call(max(deadline - time.monotonic(), 0.01))
-            except (KafkaException, TimeoutError) as error:
-                if not passes(error) or time.monotonic() + 0.05 > deadline:
+            except (KafkaException, TimeoutError, OffsetNotTold) as error:
+                stale = is_stale(error) or isinstance(error, OffsetNotTold)
+                if not (passes(error) or stale) or time.monotonic() + 0.05 > deadline:
                     raise broker_error(what, self._config, error) from error
                 time.sleep(0.05)
+                if stale:
+                    with suppress(KafkaException):
+                        self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.01))
 
     def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
         """Return those of the topics that exist (see the port)."""
         if not topics:
             return {}
-        told = self._do("topics cannot be described", timeout_s, lambda left_s: self._described(topics, left_s))
-        if not told:
+        topics_told = self._do("topics cannot be described", timeout_s, lambda left_s: self._described(topics, left_s))
+        if not topics_told:
             return {}
 
         def configs(left_s: float) -> dict[str, dict[str, str]]:
-            resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in told]
+            resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in topics_told]
             futures = self._client.describe_configs(resources, request_timeout=left_s)
             return {
                 resource.name: {name: str(entry.value) for name, entry in _result(future, left_s).items()}
@@ -66,7 +72,7 @@ class ConfluentAdmin(Admin):
             name: TopicInfo(
                 len(topic.partitions), min((len(p.replicas) for p in topic.partitions), default=0), settings[name]
             )
-            for name, topic in told.items()
+            for name, topic in topics_told.items()
         }
 
     def _described(self, topics: Sequence[str], left_s: float) -> dict[str, Any]:
@@ -144,10 +150,11 @@ class ConfluentAdmin(Admin):
         def ask(left_s: float) -> dict[Feed, int]:
             wanted = {confluent.TopicPartition(*feed): admin.OffsetSpec(spec) for feed, spec in specs.items()}
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=left_s)
-            return {
+            found = {
                 Feed(place.topic, place.partition): int(_result(future, left_s).offset)
                 for place, future in futures.items()
             }
+            return {feed: told(feed, specs[feed], offset) for feed, offset in found.items()}
 
         return self._do("offsets cannot be read", timeout_s, ask)
 

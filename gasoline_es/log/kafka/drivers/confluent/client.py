@@ -33,6 +33,17 @@ _NEVER_WRITTEN = _TOO_LARGE | {
     codes._UNKNOWN_PARTITION,
 }
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
+# The client asks by what it knows of leaders, and does not look anew by itself.
+_STALE = frozenset(
+    {
+        codes.FENCED_LEADER_EPOCH,
+        codes.UNKNOWN_LEADER_EPOCH,
+        codes.NOT_LEADER_FOR_PARTITION,
+        codes.LEADER_NOT_AVAILABLE,
+        codes.NOT_CONTROLLER,
+        codes._NOENT,  # no leaders found
+    }
+)
 # A reader waits for what passes by itself; these do not.
 _FOR_GOOD = frozenset(
     {
@@ -56,8 +67,8 @@ def with_logger(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "logger": _log, "error_cb": _note}
 
 
-def _note(error: Any) -> None:
-    """What fails is told to whoever asked for it; what passes by itself is nobody's business."""
+def _note(_: Any) -> None:
+    """Do nothing: the logger is told of it anyway."""
 
 
 def reason(error: BaseException) -> Any:
@@ -98,24 +109,15 @@ def is_for_good(error: Any) -> bool:
     return code(error) in _FOR_GOOD
 
 
-_MOVES = frozenset(
-    (
-        codes._NOENT,  # "no leaders found"
-        codes.NOT_LEADER_FOR_PARTITION,
-        codes.LEADER_NOT_AVAILABLE,
-        codes.UNKNOWN_TOPIC_OR_PART,
-        codes.REPLICA_NOT_AVAILABLE,
-        codes.FENCED_LEADER_EPOCH,
-        codes.UNKNOWN_LEADER_EPOCH,
-    )
-)
-"""A partition is being made, or is getting another leader: the client's look-ups do not call that retriable."""
+def is_stale(error: Any) -> bool:
+    """Whether the client has asked a broker that leads no more, or as of before it began to."""
+    return code(error) in _STALE
 
 
 def passes(error: Any) -> bool:
     """Whether the same may be asked again."""
     found = reason(error) if isinstance(error, BaseException) else error
-    return found is not None and (bool(found.retriable()) or found.code() in _MOVES)
+    return found is not None and bool(found.retriable())
 
 
 def describe(error: Any) -> str:

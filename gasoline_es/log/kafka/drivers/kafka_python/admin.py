@@ -17,7 +17,7 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     kafka,
     made,
 )
-from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, TopicInfo
+from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")
 
@@ -57,8 +57,8 @@ class KafkaPythonAdmin(Admin):
         while True:
             try:
                 return within(deadline - time.monotonic(), call)
-            except (KafkaError, Late) as error:
-                passes = isinstance(error, errors.RetriableError) and time.monotonic() + 0.05 < deadline
+            except (KafkaError, Late, OffsetNotTold) as error:
+                passes = isinstance(error, errors.RetriableError | OffsetNotTold) and time.monotonic() + 0.05 < deadline
                 if not passes:
                     raise broker_error(what, self._config, error) from error
                 time.sleep(0.05)
@@ -67,9 +67,9 @@ class KafkaPythonAdmin(Admin):
         """Return those of the topics that exist (see the port)."""
         if not topics:
             return {}
-        told = self._do("topics cannot be described", timeout_s, lambda: self._client.describe_topics(list(topics)))
+        answer = self._do("topics cannot be described", timeout_s, lambda: self._client.describe_topics(list(topics)))
         found: dict[str, tuple[int, int]] = {}
-        for topic in told:
+        for topic in answer:
             if topic["error_code"] == _UNKNOWN_TOPIC:
                 continue
             if topic["error_code"]:
@@ -150,12 +150,13 @@ class KafkaPythonAdmin(Admin):
         if not specs:
             return {}
         wanted = {kafka.TopicPartition(*feed): spec for feed, spec in specs.items()}
-        told = self._do(
-            "offsets cannot be read",
-            timeout_s,
-            lambda: self._client.list_partition_offsets(wanted, isolation, timeout_ms=int(timeout_s * 1000)),
-        )
-        return {Feed(place.topic, place.partition): int(found.offset) for place, found in told.items()}
+
+        def ask() -> dict[Feed, int]:
+            answer = self._client.list_partition_offsets(wanted, isolation, timeout_ms=int(timeout_s * 1000))
+            found = {Feed(place.topic, place.partition): int(one.offset) for place, one in answer.items()}
+            return {feed: told(feed, specs[feed], offset) for feed, offset in found.items()}
+
+        return self._do("offsets cannot be read", timeout_s, ask)
 
     def close(self) -> None:
         """Let go of it."""
