@@ -116,6 +116,26 @@ def _make_importable(dotted: str) -> None:
         raise CodeRefused(f"{dotted!r} is no module: write shop.orders, or the path of a file as shop/orders.py")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _check_not_hidden(dotted.partition(".")[0])
+
+
+def _check_not_hidden(name: str) -> None:
+    """Refuse a module that lies here, but is hidden by another that has its name. Raises: CodeRefused."""
+    if (loaded := sys.modules.get(name)) is None:
+        return
+    here = Path.cwd()
+    found = {
+        Path(place).resolve()
+        for place in (getattr(loaded, "__file__", None), *getattr(loaded, "__path__", ()))
+        if place
+    }
+    for file in (here / f"{name}.py", here / name / "__init__.py"):
+        if file.is_file() and found.isdisjoint({file.resolve(), file.parent.resolve()}):
+            where = getattr(loaded, "__file__", None) or "built into Python"
+            raise CodeRefused(
+                f"{file.relative_to(here)} cannot be loaded as {name!r}, which is another module ({where}): give it another "
+                f"name"
+            )
 
 
 def _no_module(dotted: str) -> CodeRefused:
