@@ -110,7 +110,7 @@ class GasolineFactory(
         if not isinstance(made, type) or not issubclass(made, base):
             key = self.env.create_keys(self.PERSISTENCE_MODULE)[0]
             raise InfrastructureFactoryError(
-                f"{made!r} cannot record on a log of gasoline_es: make it a subclass of gasoline_es.persistence.{base.__name__}; "
-                f"or set {key} to the module that it is of, as eventsourcing.popo"
+                f"{made!r} cannot record on a log of gasoline_es: make it a subclass of "
+                f"gasoline_es.persistence.{base.__name__}; or set {key} to the module that it is of, as eventsourcing.popo"
             )
         return made

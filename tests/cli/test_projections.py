@@ -133,7 +133,13 @@ def test_a_difference_is_named_and_fails(url: str, views: str, tmp_path: Path) -
         ("INSERT INTO turnover VALUES (7, 1, 3)", "turnover", 3, None, "only the store has the row"),
         ("CREATE TABLE more(x)", "more", None, None, "only the store has the table"),
         ("DROP TABLE seen", "seen", None, None, "only a fresh fold makes the table"),
-        ("ALTER TABLE seen ADD COLUMN more", "seen", None, None, "its columns are"),
+        (
+            "ALTER TABLE seen ADD COLUMN more",
+            "seen",
+            None,
+            None,
+            "its columns are workflow, seq, kind, more in the store, and workflow, seq, kind in a fresh fold",
+        ),
         ("UPDATE turnover SET cents = 'much' WHERE partition = 0", "turnover", "much", 21, "the rows differ"),
     ],
 )
