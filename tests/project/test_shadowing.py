@@ -40,3 +40,22 @@ def test_a_folder_of_that_name_that_is_no_package_is_not_in_the_way(tmp_path: Pa
     (tmp_path / "projections" / "turnover.sql").touch()
     done = ran(tmp_path, "from gasoline_es import Gasoline; from projections import Projection")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("code", ["projections.py", "projections"])
+def test_the_command_line_says_so_of_code_that_it_loads(code: str, tmp_path: Path) -> None:
+    """It puts the module's folder before everything else only then."""
+    (tmp_path / "projections.py").write_text("from gasoline_es import Gasoline\n")
+    (tmp_path / "recorded.jsonl").touch()
+    command = [sys.executable, "-P", "-c", "from gasoline_es.cli import main; main()"]
+    done = subprocess.run(
+        [*command, "replay-check", code, "--from", "recorded.jsonl"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"gasoline: {code} cannot be loaded: ")
+    assert said.endswith("'projections', and is found first: give it another name, as views.py")
