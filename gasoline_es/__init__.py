@@ -6,6 +6,7 @@ next to nothing, ``from gasoline_es import activity`` what pydantic costs, and o
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from gasoline_es.lazy import lazily
@@ -138,5 +139,10 @@ _MODULES = {
 }
 """Where each public name lives; a test holds it equal to ``__all__`` and to the imports above."""
 
+
+if "projections" in sys.modules:  # also by a script of the user's that has this name, and is being imported just now
+    from gasoline_es.shadowing import check_package as _check_package
+
+    _check_package()
 
 __getattr__, __dir__ = lazily(globals(), _MODULES)

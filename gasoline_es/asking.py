@@ -7,7 +7,7 @@ import builtins
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from gasoline_es.core.codec import decode
@@ -15,7 +15,7 @@ from gasoline_es.core.decide import not_found, without_output
 from gasoline_es.core.durations import duration_us, to_datetime
 from gasoline_es.core.events import Event, Fact, WorkflowCompleted
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.folding import fold_facts
+from gasoline_es.core.folding import beyond, facts_until, fold_facts
 from gasoline_es.core.ids import (
     check_workflow_id,
 )
@@ -54,10 +54,10 @@ class Asking(Outside):
         """Return where a workflow stands, as of what is durable.
 
         ``as_of``: where it stood at that time, by what it had recorded before its first event that is younger; or behind
-        its event of that number, from 1. That costs a read of its history.
+        its event of that number, from 1. That costs a read of its history. Of a time that is to come it is where it stands now.
 
-        Raises: WorkflowNotFound: there is none, or it was dispatched later. ValueError: a time has no zone, a number is
-            below 1.
+        Raises: WorkflowNotFound: there is none, or it was dispatched later. ValueError: a time has no zone, or it has no event
+            of that number.
         """
         self._outside("get")
         index = self._index(workflow_id)
@@ -92,10 +92,11 @@ class Asking(Outside):
         """Yield workflows in order of creation that match all that is given.
 
         ``error``: a part of the error's text. ``since``: created at or after it; ``until``: before it. ``payloads``: also
-        read the inputs, outputs and states, which costs a read of each history. ``limit``: no more than so many. ``after``:
-        only those behind this one in that order, the last of the page before. ``as_of``: as they stood at that time, by the
-        events of each partition before the first one that is younger. The log is folded from its start for it, and in
-        memory are 400 bytes, tags and error of each workflow that was there and matches by name, creation and ``after``.
+        read the inputs, outputs and states, which costs a read of each history. ``limit``: the first so many in that order,
+        which are the oldest (`gasoline workflow list --limit` shows the newest). ``after``: only those behind this one in that
+        order, the last of the page before. ``as_of``: as they stood at that time, by the events of each partition before the
+        first one that is younger. The log is folded from its start for it, and in memory are 400 bytes, tags and error of
+        each workflow that was there and matches by name, creation and ``after``.
 
         Raises: ValueError: there is no such status, a time has no zone, a limit below 1, or payloads of another time.
             WorkflowNotFound: there is no workflow ``after``. LogCorrupt: the log is damaged; all that can be read was yielded
@@ -233,19 +234,19 @@ class Asking(Outside):
         return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     async def _state_as_of(self, index: int, workflow_id: str, as_of: datetime | int) -> WorkflowState:
-        moment_us = _moment_us("as_of", as_of) if isinstance(as_of, datetime) else 0
+        moment_us = _moment_us("as_of", as_of) if isinstance(as_of, datetime) else None
+        events = None if isinstance(as_of, datetime) else as_of
         if not isinstance(as_of, datetime) and (type(as_of) is not int or as_of < 1):
             raise ValueError(f"as_of={as_of!r}: it is a time with a zone, or the number of an event, from 1 up")
         views, _ = await self._node.readable(index)
         log, topic = self._node.log, self._node.topics.events
 
         def facts() -> Iterator[Fact]:
-            recorded = facts_of(workflow_id, log, topic, index, views)
-            if isinstance(as_of, datetime):
-                return takewhile(lambda fact: fact[2] <= moment_us, recorded)
-            return islice(recorded, as_of)
+            return facts_until(facts_of(workflow_id, log, topic, index, views), moment_us=moment_us, events=events)
 
         state = fold_facts(workflow_id, facts)
+        if events is not None and (why := beyond(workflow_id, events, state.summary.seq)) is not None:
+            raise ValueError(f"as_of={as_of}: {why}")
         if not state.summary.seq:
             raise WorkflowNotFound(f"workflow {workflow_id} was dispatched later than {as_of}", workflow_id=workflow_id)
         return state

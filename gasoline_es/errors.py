@@ -46,6 +46,10 @@ class ExtraMissing(GasolineError, ImportError):
     """Something was asked for that needs a package which only an extra installs; the message has the command."""
 
 
+class PackageShadowed(GasolineError, ImportError):
+    """A module of the user's is found where this library's own package is meant. Fields: ``file``."""
+
+
 class NotSerializable(GasolineError):
     """A value cannot be kept exactly. Fields: ``path`` (as ``order.items[3]``) and ``type``."""
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, assert_never
 
+import gasoline_es.shadowing  # noqa: F401  # pyright: ignore[reportUnusedImport]  # before `projections`
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.opening import open_log

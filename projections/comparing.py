@@ -106,7 +106,9 @@ def _compare(store: AnyStore, stored: Any, fresh: Any) -> tuple[int, int, Differ
             where = "a fresh fold makes" if left is None else "the store has"
             return count, rows, Difference(name, {}, None, None, f"only {where} the table")
         if left != right:
-            return count, rows, Difference(name, {}, None, None, f"its columns are {left.columns} and {right.columns}")
+            those, these = ", ".join(left.columns), ", ".join(right.columns)
+            reason = f"its columns are {those} in the store, and {these} in a fresh fold"
+            return count, rows, Difference(name, {}, None, None, reason)
         for one, other in zip_longest(store.rows(stored, left), store.rows(fresh, left), fillvalue=_NO_ROW):
             rows += 1
             if one != other or _kinds(one) != _kinds(other):

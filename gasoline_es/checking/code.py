@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import GasolineError
+from gasoline_es.errors import GasolineError, PackageShadowed
 from gasoline_es.registry import Registry
+from gasoline_es.shadowing import check_package
 
 Workflows = Mapping[str, Workflow[Any, Any]]
 """By the name that histories have."""
@@ -66,6 +67,8 @@ class Code:
             except CodeRefused:
                 raise
             except Exception as error:
+                if isinstance(error, ImportError):
+                    _check_package(self.module)
                 raise CodeRefused(f"{self.module} cannot be loaded: {type(error).__name__}: {error}") from error
 
     @property
@@ -116,6 +119,34 @@ def _make_importable(dotted: str) -> None:
         raise CodeRefused(f"{dotted!r} is no module: write shop.orders, or the path of a file as shop/orders.py")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _check_not_hidden(dotted.partition(".")[0])
+
+
+def _check_not_hidden(name: str) -> None:
+    """Refuse a module that lies here, but is hidden by another that has its name. Raises: CodeRefused."""
+    if (loaded := sys.modules.get(name)) is None:
+        return
+    here = Path.cwd()
+    found = {
+        Path(place).resolve()
+        for place in (getattr(loaded, "__file__", None), *getattr(loaded, "__path__", ()))
+        if place
+    }
+    for file in (here / f"{name}.py", here / name / "__init__.py"):
+        if file.is_file() and found.isdisjoint({file.resolve(), file.parent.resolve()}):
+            where = getattr(loaded, "__file__", None) or "built into Python"
+            raise CodeRefused(
+                f"{file.relative_to(here)} cannot be loaded as {name!r}, which is another module ({where}): give it another "
+                f"name"
+            )
+
+
+def _check_package(module: str) -> None:
+    """Say which file is in the way, if that is why something could not be imported. Raises: CodeRefused: it is."""
+    try:
+        check_package()
+    except PackageShadowed as shadowed:
+        raise CodeRefused(f"{module} cannot be loaded: {shadowed.message}") from shadowed
 
 
 def _no_module(dotted: str) -> CodeRefused:

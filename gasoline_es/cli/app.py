@@ -34,6 +34,9 @@ class Commands(TyperGroup):
             with contextlib.suppress(AttributeError):
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # an encoding that lacks a character
         try:
+            from gasoline_es.shadowing import check_package  # in the try: what is in the way is told as any other error
+
+            check_package()
             status = super().main(
                 args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 from gasoline_es.cli.escape import escape
@@ -14,6 +15,13 @@ USED_WRONGLY: Final = 2
 BROKEN_PIPE: Final = 141
 """Whoever read the output left early: what a shell shows for a process that SIGPIPE ended."""
 TRACEBACK_VARIABLE: Final = "GASOLINE_TRACEBACK"
+_PYDANTIC: Final = (
+    (re.compile(": Value error, "), ": "),
+    (re.compile("Input should be a valid integer(, .*)?"), "a whole number is wanted"),
+    (re.compile("Input should be a valid number(, .*)?"), "a number is wanted"),
+    (re.compile("Input should be greater than or equal to ([0-9]+)"), r"\1 is the least there may be"),
+)
+"""What typer has from pydantic, which it may check values with, and what to say instead."""
 
 
 class Failure(Exception):
@@ -66,6 +74,8 @@ def _usage(error: Exception) -> str | None:
     if option in ("--log", "--namespace"):
         value = "URL" if option == "--log" else "NAME"
         return f"gasoline: {option} stands before the command: gasoline {option} {value} {path.partition(' ')[2]} …"
-    # "Value error" is what pydantic, which typer may check values with, puts before what was said.
-    message = str(told()).replace("\n\t", " ").replace(": Value error, ", ": ").rstrip(".")
-    return escape(f"gasoline: {message}. See {path} --help")
+    message = str(told()).replace("\n\t", " ").rstrip(".")
+    for pattern, plain in _PYDANTIC:
+        message = pattern.sub(plain, message)
+    end = "" if message.endswith("?") else "."
+    return escape(f"gasoline: {message}{end} See {path} --help")

@@ -54,6 +54,17 @@ def find(reading: Reading, filters: Filters) -> list[Row]:
     return rows
 
 
+def find_as_of(reading: Reading, filters: Filters, moment_us: int) -> list[Row]:
+    """Return the matching workflows as they stood at a time: by each partition's events before the first that is younger.
+
+    The log is folded from its start.
+    """
+    parts = (_fold(reading, partition, 0, moment_us) for partition in range(reading.log.partition_count))
+    return sorted(
+        (row for part in parts for row in part.values() if filters.match(row.summary)), key=lambda row: row.created
+    )
+
+
 def going_on(reading: Reading, partition: int) -> Iterator[Row]:
     """Yield the workflows of a partition that are not over, and maybe some that are."""
     since = fold(reading, partition)
@@ -68,14 +79,21 @@ def fold(reading: Reading, partition: int) -> dict[str, Row]:
 
     Returns the workflows they are of, by id.
     """
+    return _fold(reading, partition, reading.stored.next_offset(partition), None)
+
+
+def _fold(reading: Reading, partition: int, start: int, moment_us: int | None) -> dict[str, Row]:
+    """Fold a partition's events from an offset on, up to the first that is younger than a time."""
     current = CurrentState()
     queues = SignalQueues()
-    for record in reading.records(reading.events_topic, partition, reading.stored.next_offset(partition)):
+    for record in reading.records(reading.events_topic, partition, start):
         event = reading.decode(record)
         if event is None:
             continue
+        if moment_us is not None and event.time_us > moment_us:
+            break
         workflow_id = event.workflow_id
-        if workflow_id not in current and (row := reading.stored.get(workflow_id)) is not None:
+        if start and workflow_id not in current and (row := reading.stored.get(workflow_id)) is not None:
             current.restore(row.summary)
             queues.restore({workflow_id: row.queued} if row.queued else {})
         known = current.get(workflow_id)

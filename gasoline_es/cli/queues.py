@@ -24,6 +24,10 @@ from gasoline_es.core.location import format_location
 from gasoline_es.core.state import Status
 
 _WIDE: Final = 110
+_BESIDE: Final = 36
+"""What the columns of times and statuses take, with what is between all of them."""
+_ID_WHOLE: Final = 40
+"""Ids of so many characters are not broken on a wide terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +121,30 @@ def members(one: Queued) -> dict[str, Any]:
     }
 
 
+def _texts(signals: Sequence[Queued]) -> Sequence[list[str]]:
+    """Return the texts of the columns whose widths are not known before."""
+    return (
+        [one.name for one in signals],
+        [one.id for one in signals],
+        [f"{one.workflow} {one.workflow_id}" for one in signals],
+    )
+
+
 def show(signals: Sequence[Queued], output: Output) -> None:
     """Print one line for each, and how many there are."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     console = output.console
-    wide = console.width >= _WIDE
+    # Ids are there to be copied: the time is told shortly before one is broken, and a workflow's name stands above its id.
+    longest = [max((cell_len(escape(cell)) for cell in cells), default=0) for cells in _texts(signals)]
+    wide = console.width >= max(_WIDE, sum(longest) + _BESIDE)
     now_us = time.time_ns() // 1000
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("NAME", "ID", "RECEIVED" if wide else "AGE", "WORKFLOW", "STATUS"):
-        table.add_column(column, overflow="fold")
+        whole = min(longest[1], _ID_WHOLE) if column == "ID" and console.width >= _WIDE else None
+        table.add_column(column, overflow="fold", min_width=whole)
     for one in signals:
         received = render.second(one.received_us) if wide else render.age(now_us - one.received_us)
         cells = (one.name, one.id, received, f"{one.workflow} {one.workflow_id}")

@@ -11,8 +11,9 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
+from gasoline_es.core.durations import format_time
 from gasoline_es.core.events import ErrorInfo, Fact
-from gasoline_es.core.folding import fold_facts
+from gasoline_es.core.folding import beyond, facts_until, fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import LogError, WorkflowNotFound
@@ -67,10 +68,18 @@ def _records(reading: Reading, partition: int, workflow_id: str) -> Iterator[Rec
     yield from reading.records(topic, partition, since)
 
 
-def load(reading: Reading, workflow_id: str) -> Workflow:
-    """Fold a workflow's events. Raises: as :func:`history_records`."""
-    facts = list(sound_facts(reading, workflow_id))
-    return Workflow(fold_facts(workflow_id, facts.copy), partition_of(workflow_id, reading.log.partition_count))
+def load(reading: Reading, workflow_id: str, *, moment_us: int | None = None, events: int | None = None) -> Workflow:
+    """Fold a workflow's events: those before the first that is younger than a time, and no more than so many.
+
+    Raises: as :func:`history_records`; Failure: it was dispatched later, or has not so many events.
+    """
+    facts = list(facts_until(sound_facts(reading, workflow_id), moment_us=moment_us, events=events))
+    state = fold_facts(workflow_id, facts.copy)
+    if moment_us is not None and not facts and not reading.damages:
+        raise Failure(f"workflow {workflow_id} was dispatched later than {format_time(moment_us)}")
+    if events is not None and (why := beyond(workflow_id, events, state.summary.seq)) is not None:
+        raise Failure(f"--as-of {events}: {why}")
+    return Workflow(state, partition_of(workflow_id, reading.log.partition_count))
 
 
 def sound_facts(reading: Reading, workflow_id: str) -> Iterator[Fact]:

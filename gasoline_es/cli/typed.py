@@ -40,6 +40,15 @@ OlderThan = Annotated[
     str | None,
     typer.Option(metavar="AGE", help="Only those older than this age: 90s, 15m, 2h, 7d.", show_default=False),
 ]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help=f"As they stood then, by the events of each partition before the first that is younger: {_TIME}",
+        show_default=False,
+    ),
+]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.", show_default=False)]
 
 
@@ -91,6 +100,11 @@ def time_range(since: str | None, until: str | None, older_than: str | None) -> 
     if since_us is not None and until_us is not None and until_us <= since_us:
         raise Misuse("nothing is made since a time and before an earlier one: see --since, --until and --older-than")
     return since_us, until_us
+
+
+def moment_of(option: str, text: str | None) -> int | None:
+    """Return a time, or so long ago, in microseconds UTC. Raises: Misuse: it is none."""
+    return None if text is None else _time_us(option, text, time.time_ns() // 1000)
 
 
 def length_of(option: str, text: str | None) -> int | None:

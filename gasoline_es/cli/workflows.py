@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from gasoline_es.cli.failures import Misuse
 from gasoline_es.cli.typed import (
+    AsOf,
     Json,
-    Limit,
     OlderThan,
     Since,
     TagOptions,
     Until,
     checked_name,
     json_of,
+    moment_of,
     settings_of,
     tags_of,
     time_range,
@@ -27,6 +30,9 @@ commands = typer.Typer(
     rich_markup_mode=None,
     help="Workflows: which there are, where each stands, what happened; and what an operator does with one.",
 )
+
+
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 class Statuses(StrEnum):
@@ -59,16 +65,30 @@ def list_(
     since: Since = None,
     until: Until = None,
     older_than: OlderThan = None,
-    limit: Limit = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Only the newest N of them; with --after the first N.", show_default=False
+        ),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those behind this one in the list.", show_default=False)
+    ] = None,
+    as_of: AsOf = None,
     json: Json = None,
 ) -> None:
     """List workflows in order of creation.
+
+    --limit shows the newest, which is what one looks for by hand; `gasoline.list(limit=…)` in code gives the oldest. For a
+    page after another, give the last id of the page before as --after. With --as-of the log is folded from its start.
 
     \b
     Examples:
       gasoline workflow list --name fulfil --tag order=42
       gasoline workflow list --status dead --error Timeout --since 2h
       gasoline workflow list --status sleeping --older-than 30d
+      gasoline workflow list --limit 50 --after ID
+      gasoline workflow list --status sleeping --as-of 2026-01-31T12:00:00Z
       gasoline workflow list --json | jq -r 'select(.queued != {}) | .id'
 
     \b
@@ -76,18 +96,24 @@ def list_(
     created, completed, ray_id, waiting_for, waiting_until, queued {id: name},
     partition, worker, events.
     """
-    from gasoline_es.cli.listing import find, members, show
+    from gasoline_es.cli.listing import find, find_as_of, members, show
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.reading import reading
+    from gasoline_es.cli.single import load
     from gasoline_es.core.filters import Filters
+    from gasoline_es.core.state import created
 
     since_us, until_us = time_range(since, until, older_than)
+    moment_us = moment_of("--as-of", as_of)
     stands = None if status is None else status.value
-    filters = Filters(workflow_name(name), tags_of(tag), stands, error, since_us, until_us)
+    named, tags = workflow_name(name), tags_of(tag)
     output = Output(json)
     with reading(settings_of(context)) as log:
-        rows = find(log, filters)
-        rows = rows if limit is None else rows[-limit:]
+        behind = None if after is None else created(load(log, after).state.summary)
+        filters = Filters(named, tags, stands, error, since_us, until_us, behind)
+        rows = find(log, filters) if moment_us is None else find_as_of(log, filters, moment_us)
+        if limit is not None:
+            rows = rows[-limit:] if after is None else rows[:limit]
         if output.json:
             for row in rows:
                 output.object(members(row))
@@ -96,14 +122,31 @@ def list_(
 
 
 @commands.command(short_help="Show where one workflow stands, with its payloads.")
-def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json = None) -> None:
+def get(
+    context: typer.Context,
+    id: WorkflowId,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME|N",
+            help="As it stood then, an age (90s, 15m, 2h, 7d) or an RFC 3339 time; or behind its event of that number.",
+            show_default=False,
+        ),
+    ] = None,
+    full: Full = False,
+    json: Json = None,
+) -> None:
     """Show where one workflow stands, with its input, output, state, error and queued signals.
 
-    As text it also says where the workflows stand whose outputs it waits for.
+    As text it also says where the workflows stand whose outputs it waits for, but not with --as-of. The numbers of its events
+    are the key seq of `workflow history ID --json`.
 
     \b
     Examples:
       gasoline workflow get 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
+      gasoline workflow get ID --as-of 2026-01-31T12:00:00Z
+      gasoline workflow get ID --as-of 3
       gasoline workflow get ID --json | jq .output
 
     \b
@@ -113,13 +156,17 @@ def get(context: typer.Context, id: WorkflowId, full: Full = False, json: Json =
     from gasoline_es.cli.reading import reading
     from gasoline_es.cli.single import load, members, show, waited_for
 
+    events = int(as_of) if as_of is not None and _NUMBER.fullmatch(as_of) else None
+    if events == 0:
+        raise Misuse("--as-of 0: events are numbered from 1")
+    moment_us = moment_of("--as-of", as_of if events is None else None)
     output = Output(json)
     with reading(settings_of(context)) as log:
-        workflow = load(log, id)
+        workflow = load(log, id, moment_us=moment_us, events=events)
         if output.json:
             output.object(members(workflow))
         else:
-            show(workflow, output, full=full, others=waited_for(log, workflow))
+            show(workflow, output, full=full, others=waited_for(log, workflow) if as_of is None else ())
 
 
 @commands.command(short_help="Show all that happened to one workflow.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.generations import Superseded
@@ -38,3 +39,19 @@ def fold_without(superseded: Superseded, workflow_id: str, facts: Iterable[ev.Fa
         else:
             state.apply(seq, time_us, data, ray_id, worker)
     return state
+
+
+def facts_until(
+    facts: Iterable[ev.Fact], *, moment_us: int | None = None, events: int | None = None
+) -> Iterator[ev.Fact]:
+    """Return a workflow's events before the first that is younger than a time, and no more than so many of them."""
+    return islice(facts if moment_us is None else takewhile(lambda fact: fact[2] <= moment_us, facts), events)
+
+
+def beyond(workflow_id: str, events: int, there: int) -> str | None:
+    """Say why nobody knows how a workflow stood behind an event of this number; None: there is one."""
+    if events <= there:
+        return None
+    return (
+        f"workflow {workflow_id} has {there} event{'' if there == 1 else 's'} so far, and none of the number {events}"
+    )

@@ -77,7 +77,7 @@ class GasolineFactory(
     ) -> GasolineTrackingRecorder:
         """Return a recorder of tracking, or a view. Raises: OperationalError; InfrastructureFactoryError: no class of ours."""
         made = tracking_recorder_class or self._class(self.TRACKING_RECORDER_TOPIC, GasolineTrackingRecorder)
-        return _ours(made, GasolineTrackingRecorder)(self._leased())
+        return self._ours(made, GasolineTrackingRecorder)(self._leased())
 
     def process_recorder(self) -> ProcessRecorder:
         """Return a recorder of events with tracking. Raises: OperationalError."""
@@ -104,12 +104,13 @@ class GasolineFactory(
 
     def _class(self, key: str, standard: type[_R]) -> type[_R]:
         topic = self.env.get(key)
-        return _ours(resolve_topic(topic), standard) if topic else standard
+        return self._ours(resolve_topic(topic), standard) if topic else standard
 
-
-def _ours(made: Any, base: type[_R]) -> type[_R]:
-    if not isinstance(made, type) or not issubclass(made, base):
-        raise InfrastructureFactoryError(
-            f"{made!r} cannot record on a log of gasoline_es: make it a subclass of {base.__module__}.{base.__name__}"
-        )
-    return made
+    def _ours(self, made: Any, base: type[_R]) -> type[_R]:
+        if not isinstance(made, type) or not issubclass(made, base):
+            key = self.env.create_keys(self.PERSISTENCE_MODULE)[0]
+            raise InfrastructureFactoryError(
+                f"{made!r} cannot record on a log of gasoline_es: make it a subclass of "
+                f"gasoline_es.persistence.{base.__name__}; or set {key} to the module that it is of, as eventsourcing.popo"
+            )
+        return made

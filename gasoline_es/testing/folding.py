@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import TypeVar, overload
 
+import gasoline_es.shadowing  # noqa: F401  # pyright: ignore[reportUnusedImport]  # before `projections`
 from gasoline_es.core.events import Event
 from projections.definition import Projection, check_projection
 from projections.stores.sqlite_connection import connect_memory

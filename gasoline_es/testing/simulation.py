@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
 from gasoline_es.activity_context import ActivityContext
+from gasoline_es.core.codec import decode
 from gasoline_es.core.durations import deadline_us, duration_us, to_datetime
 from gasoline_es.core.events import Event
 from gasoline_es.core.packets import decode_packet
@@ -244,6 +245,13 @@ class Simulation:
             return [info async for info in self.gasoline.list(name=name, payloads=True)]
 
         return self.run(listed(), verb="workflows")
+
+    def history(self) -> list[Event]:
+        """Return the events of all workflows as a projection meets them: by partition, and in each as they were appended."""
+        log = self.gasoline.log
+        topic = Topics(log.namespace).events
+        records = (record for partition in range(log.partition_count) for record in log.read(topic, partition))
+        return [decode(record.value) for record in records if record.value is not None]
 
     def signal(self, signal: Signal, workflow: Workflow[Any, Any], *, tags: Tags | None = None) -> str:
         """Send a signal now to the oldest incomplete workflow of a name with these tags. Raises: WorkflowNotFound."""

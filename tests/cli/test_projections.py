@@ -133,7 +133,13 @@ def test_a_difference_is_named_and_fails(url: str, views: str, tmp_path: Path) -
         ("INSERT INTO turnover VALUES (7, 1, 3)", "turnover", 3, None, "only the store has the row"),
         ("CREATE TABLE more(x)", "more", None, None, "only the store has the table"),
         ("DROP TABLE seen", "seen", None, None, "only a fresh fold makes the table"),
-        ("ALTER TABLE seen ADD COLUMN more", "seen", None, None, "its columns are"),
+        (
+            "ALTER TABLE seen ADD COLUMN more",
+            "seen",
+            None,
+            None,
+            "its columns are workflow, seq, kind, more in the store, and workflow, seq, kind in a fresh fold",
+        ),
         ("UPDATE turnover SET cents = 'much' WHERE partition = 0", "turnover", "much", 21, "the rows differ"),
     ],
 )
@@ -278,3 +284,14 @@ def test_a_damaged_projection_is_shown_beside_the_others(url: str, views: str, t
     assert "other.1.sqlite" in shown
     assert invoke("--log", url, "projections", "run", views, "--once").status == 0
     assert invoke("--log", url, "projections", "status").status == 0
+
+
+def test_code_that_is_hidden_by_a_module_of_its_name_is_refused(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "projections.py").touch()
+    monkeypatch.chdir(tmp_path)
+    done = invoke("--log", url, "projections", "run", "projections", "--once")
+    assert (done.status, done.stdout) == (2, "")
+    assert "projections.py cannot be loaded as 'projections', which is another module (" in done.stderr
+    assert done.stderr.endswith("give it another name\n")

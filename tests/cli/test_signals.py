@@ -29,6 +29,11 @@ async def order(ctx: WorkflowContext, number: int) -> int:
     return first.cents + second.cents + number
 
 
+@workflow
+async def appointment(ctx: WorkflowContext, number: int) -> None:
+    await ctx.listen(Paid)
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """Order 1 has taken one signal and has another kind queued; order 2 was never run, and has two queued."""
@@ -87,6 +92,23 @@ def test_list_on_a_terminal_is_a_table_with_a_count(url: str) -> None:
     assert "hold 1" in shown
     none = invoke("--log", url, "signal", "list", "--name", "nothing", "--text")
     assert none.stdout == "0 signals queued\n"
+
+
+def test_list_breaks_no_id_on_a_wide_terminal(tmp_path: Path) -> None:
+    """An id is there to be copied."""
+    url = f"file:{tmp_path}/wide"
+
+    async def sent() -> tuple[str, str]:
+        async with Gasoline.open(url, partitions=1) as gasoline:
+            to = (await gasoline.dispatch(appointment, 1)).id
+            return to, await gasoline.signal(Paid(cents=1), to=to, id=f"re-{to}")
+
+    to, signal_id = asyncio.run(sent())
+    for columns in (112, 120, 140, 160, 200):
+        lines = invoke("--log", url, "signal", "list", "--text", columns=columns).stdout.splitlines()
+        assert max(map(len, lines)) <= columns
+        assert any(f" {signal_id} " in line for line in lines), lines
+        assert any(to in line.replace(signal_id, "") for line in lines), lines
 
 
 def test_get_tells_what_became_of_a_signal(url: str) -> None:

@@ -68,6 +68,8 @@ def test_list_gives_one_object_for_each_workflow_in_order_of_creation(story: Sto
         (["--older-than", "0s", "--until", "2020-01-01T00:00:00Z"], []),
         (["--limit", "2"], ["waiting", "doubtful"]),
         (["--limit", "1", "--status", "dead"], ["hostile"]),
+        (["--as-of", "0s"], ["fulfil", "doomed", "hostile", "waiting", "doubtful"]),
+        (["--as-of", "1d"], []),
     ],
 )
 def test_list_shows_what_matches_all_filters(story: Story, options: list[str], found: list[str]) -> None:
@@ -82,9 +84,72 @@ def test_list_takes_back_the_time_it_wrote_as_since(story: Story) -> None:
     assert names(story, "--since", later.isoformat()) == ["doubtful"]
 
 
+def test_pages_follow_each_other(story: Story) -> None:
+    """`--after` goes on behind the last of the page before; without it `--limit` shows the newest."""
+    assert names(story, "--limit", "2", "--after", story.ids[0]) == ["doomed", "hostile"]
+    assert names(story, "--limit", "2", "--after", story.ids[2]) == ["waiting", "doubtful"]
+    assert names(story, "--after", story.ids[2], "--status", "dead") == []
+    assert names(story, "--after", story.ids[4]) == []
+    done = invoke("--log", story.url, "workflow", "list", "--after", "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f")
+    assert (done.status, done.stdout) == (1, "")
+    assert "was not found in namespace 'default'" in done.stderr
+
+
+def test_list_and_get_show_what_stood_at_a_time(story: Story) -> None:
+    """Time travel: every time at which something was recorded gives what the client says of it, to the microsecond."""
+    events = [one for each in story.ids for one in invoke("--log", story.url, "workflow", "history", each).objects]
+    before = datetime.fromisoformat(min(one["time"] for one in events)) - timedelta(microseconds=1)
+    moments = sorted({one["time"] for one in events})
+
+    async def asked() -> list[list[dict[str, object]]]:
+        async with Gasoline.open(story.url, readonly=True) as gasoline:
+            return [
+                [
+                    {"id": one.id, "status": one.status, "events": one.events, "queued": one.queued}
+                    async for one in gasoline.list(as_of=datetime.fromisoformat(moment))
+                ]
+                for moment in moments
+            ]
+
+    stood = asyncio.run(asked())
+    assert len({json.dumps([{**one, "queued": {}} for one in found]) for found in stood}) > len(story.ids)
+    for moment, found in zip(moments[:: max(1, len(moments) // 8)], stood[:: max(1, len(moments) // 8)], strict=True):
+        listed = invoke("--log", story.url, "workflow", "list", "--as-of", moment).objects
+        assert [(one["id"], one["status"], one["events"]) for one in listed] == [
+            (one["id"], one["status"], one["events"]) for one in found
+        ]
+    assert names(story, "--as-of", before.isoformat()) == []
+    dispatched = next(one["time"] for one in events if one["subject"] == story.waiting)
+    (then,) = invoke("--log", story.url, "workflow", "get", story.waiting, "--as-of", dispatched).objects
+    assert (then["status"], then["queued"]) == ("running", {})
+    done = invoke("--log", story.url, "workflow", "get", story.waiting, "--as-of", before.isoformat())
+    assert (done.status, done.stdout) == (1, "")
+    assert f"workflow {story.waiting} was dispatched later than " in done.stderr
+
+
+def test_get_shows_a_workflow_behind_the_event_of_a_number(story: Story) -> None:
+    history = invoke("--log", story.url, "workflow", "history", story.fulfil).objects
+    shown = [
+        invoke("--log", story.url, "workflow", "get", story.fulfil, "--as-of", str(one["seq"])).objects[0]
+        for one in history
+    ]
+    assert [one["events"] for one in shown] == [one["seq"] for one in history]
+    assert [one["output"] for one in shown] == [None] * (len(history) - 1) + ["receipt 42"]
+    text = invoke("--log", story.url, "workflow", "get", story.fulfil, "--as-of", "1", "--text").stdout
+    assert re.search("^status +running$", text, re.MULTILINE)
+    beyond = invoke("--log", story.url, "workflow", "get", story.fulfil, "--as-of", str(len(history) + 1))
+    assert (beyond.status, beyond.stdout) == (1, "")
+    assert f"has {len(history)} events so far, and none of the number {len(history) + 1}" in beyond.stderr
+    for wrong, why in (("0", "events are numbered from 1"), ("noon", "--as-of 'noon' is no time")):
+        done = invoke("--log", story.url, "workflow", "get", story.fulfil, "--as-of", wrong)
+        assert (done.status, done.stdout) == (2, "")
+        assert why in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        (["--as-of", "yesterday"], "--as-of 'yesterday' is no time"),
         (["--until", "yesterday"], "--until 'yesterday' is no time"),
         (["--older-than", "2026-01-01T00:00:00Z"], "--older-than '2026-01-01T00:00:00Z' is no age"),
         (["--since", "1h", "--older-than", "2h"], "nothing is made since a time and before an earlier one"),

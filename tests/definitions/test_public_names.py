@@ -16,7 +16,7 @@ SOURCE = ast.parse(Path(gasoline_es.__file__).read_text())
 
 
 def imported_for_checkers() -> dict[str, str]:
-    (block,) = (node for node in SOURCE.body if isinstance(node, ast.If))
+    (block,) = (node for node in SOURCE.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {name.name: f"{node.module}".removeprefix("gasoline_es.") for node in imports for name in node.names}
 

@@ -96,7 +96,10 @@ async def test_a_workflow_is_shown_as_it_stood(any_world: World) -> None:
             assert info.events == (event.seq if isinstance(as_of, int) else last)
             ended = any(one.type == "workflow.completed" for one in history[: info.events])
             assert (info.status == "complete", info.output) == (ended, ["one", "two"] if ended else None)
-    assert (await handle.get(as_of=99)).events == len(history)
+    with pytest.raises(ValueError, match=f"has {len(history)} events so far, and none of the number 99"):
+        await handle.get(as_of=99)
+    to_come = to_datetime(history[-1].time_us) + timedelta(days=1)
+    assert (await handle.get(as_of=to_come)).events == len(history)
     statuses = [(await handle.get(as_of=event.seq)).status for event in history]
     assert statuses[0] == "running"
     assert "sleeping" in statuses

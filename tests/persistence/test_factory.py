@@ -46,8 +46,10 @@ def test_without_a_log_it_says_which_variables_name_one() -> None:
 def test_a_view_for_another_module_is_refused() -> None:
     factory, _ = factory_for("shop", "memory:views")
 
-    with pytest.raises(InfrastructureFactoryError, match="make it a subclass of"):
+    with pytest.raises(InfrastructureFactoryError) as refused:
         factory.tracking_recorder(POPOTrackingRecorder)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert "make it a subclass of gasoline_es.persistence.GasolineTrackingRecorder; " in str(refused.value)
+    assert "or set SHOP_PERSISTENCE_MODULE to the module that it is of, as eventsourcing.popo" in str(refused.value)
 
 
 def test_every_name_has_a_namespace_of_its_own() -> None:

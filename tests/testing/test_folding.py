@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from gasoline_es import WorkflowContext, workflow
 from gasoline_es.core.events import Event, WorkflowDispatched
 from gasoline_es.errors import DefinitionError
-from gasoline_es.testing import fold
+from gasoline_es.testing import Simulation, fold
 from projections import Projection, projection
 
 
@@ -121,3 +122,32 @@ def test_a_class_without_apply_is_refused() -> None:
 
     with pytest.raises(DefinitionError, match="has no apply"):
         fold(Nothing, [])
+
+
+@workflow
+async def delivery(ctx: WorkflowContext, cents: int) -> int:
+    await ctx.sleep(60)
+    return cents
+
+
+@workflow
+async def bought(ctx: WorkflowContext, cents: int) -> int:
+    sent = await ctx.dispatch(delivery, cents)
+    return await sent.output()
+
+
+def test_a_simulation_has_the_events_of_all_its_workflows() -> None:
+    """By partition, in each as they were appended; every event of every workflow, once."""
+    with Simulation([bought, delivery]) as sim:
+        parents = [sim.dispatch(bought, cents) for cents in (5, 7)]
+        assert [one.output() for one in parents] == [5, 7]
+        events = sim.history()
+        histories = {
+            one.id: sim.handle(one.id, delivery if one.name == "delivery" else bought) for one in sim.workflows()
+        }
+        assert len(histories) == 4
+        of_each = {id: [event for event in events if event.workflow_id == id] for id in histories}
+        assert of_each == {id: handle.history() for id, handle in histories.items()}
+        assert sum(map(len, of_each.values())) == len(events)
+        assert [event.partition for event in events] == sorted(event.partition for event in events)
+        assert fold(turnover, events).execute("SELECT cents FROM turnover").fetchall() == [(24,)]

@@ -44,6 +44,7 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     handle = gasoline.handle(workflow_id, fulfil)
     assert_type(handle, WorkflowHandle[Receipt])
     assert_type(await handle.get(), WorkflowInfo)
+    gasoline.list(status=(await handle.get()).status)
     assert_type(await handle.rerun("{3}"), WorkflowHandle[Receipt])
     assert_type(await handle.rerun("{3}", fork=True), WorkflowHandle[Receipt])
     assert_type(await gasoline.rerun(workflow_id, "2,5,3", dry_run=True), RerunInfo)
