@@ -90,6 +90,19 @@ class KeptUp:
         """Return how many records of each feed of this process's partitions are not folded, if it folds."""
         return {} if self._fold is None else self._fold.behind(self._partitions())
 
+    def ends(self) -> dict[Feed, int]:
+        """Return where the log ends now in the feeds of this process's partitions."""
+        topics = self.projection.topics_of(self._log.namespace)
+        feeds = (Feed(topic, partition) for topic in topics for partition in self._partitions())
+        return {feed: self._log.end(feed.topic, feed.partition) for feed in feeds}
+
+    def reached(self, ends: Mapping[Feed, int]) -> bool:
+        """Whether all below these ends is folded, but for feeds that stand before an event that could not be applied."""
+        if self._fold is None or self.standing != "folding":
+            return False
+        mine = self._partitions()
+        return not self._fold.left({feed: end for feed, end in ends.items() if feed.partition in mine})
+
     def step(self) -> int:
         """Do the next bit of work; return how much that was, 0 if there is nothing to do now."""
         if self._again > self._clock():
@@ -274,13 +287,14 @@ class Runner:
         *,
         at_end: Callable[[Sequence[KeptUp]], Any] | None = None,
     ) -> None:
-        """Fold what there is now, then return. What another process builds is left to it.
+        """Fold what there is now, then return, whatever comes meanwhile. What another process builds is left to it.
 
         ``at_end``: told how each projection does, before they are let go of.
         """
+        ends = [kept.ends() for kept in self.kept]
         try:
             while not self._stop.is_set():
-                done = self.step()
+                done = sum(kept.step() for kept, to in zip(self.kept, ends, strict=True) if not kept.reached(to))
                 if on_step is not None:
                     on_step()
                 if not done:
