@@ -64,6 +64,7 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
             raise ProjectionError(
                 f"projection {name!r} cannot be compared with this log: {why}", projection=name, store=store.url
             )
+        _require_topics(log, projection, stored.positions)
         scratch = store.scratch(name, projection.version, projection.setup)
         try:
             total = sum(position.next_offset for position in stored.positions.values())
@@ -79,6 +80,17 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
             return Verdict(name, stored.meta.generation, done, tables, rows, difference)
         finally:
             scratch.close()
+
+
+def _require_topics(log: Log, projection: Projection, positions: Mapping[Feed, Position]) -> None:
+    """Refuse code that folds other topics than the tables were folded from. Raises: ProjectionError."""
+    folded = {feed.topic for feed in positions} - set(projection.topics_of(log.namespace))
+    if folded:
+        raise ProjectionError(
+            f"projection {projection.name!r} was built of topics that this code does not fold: {', '.join(sorted(folded))}. "
+            f"Raise its version, so that it is built anew",
+            projection=projection.name,
+        )
 
 
 def _require_same(reached: Position, feed: Feed, position: Position, name: str) -> None:

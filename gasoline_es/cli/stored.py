@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.topics import Topics
-from gasoline_es.errors import LogError, ProjectionError
+from gasoline_es.errors import GenerationDamaged, LogError, ProjectionError
 from gasoline_es.log.port import Log
 from projections.known import unknown_so_far
 from projections.stores.opening import open_store
@@ -31,19 +32,36 @@ class Stored:
         return self._positions.get(Feed(self._events, partition), START).next_offset
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
-        return None if self._table is None else self._table.get(workflow_id)
+        """Return a workflow's row. Raises: GenerationDamaged."""
+        if self._table is None:
+            return None
+        with _damage():
+            return self._table.get(workflow_id)
 
     def rows(self, partition: int, wanted: Filters) -> Iterator[WorkflowRow]:
-        """Yield the rows of a partition that match, in order of creation."""
-        return iter(()) if self._table is None else self._table.rows(partition, wanted)
+        """Yield the rows of a partition that match, in order of creation. Raises: GenerationDamaged."""
+        if self._table is not None:
+            with _damage():
+                yield from self._table.rows(partition, wanted)
 
     def going_on(self, partition: int) -> Iterator[WorkflowRow]:
-        """Yield the rows of all that are not over, in order of dispatch."""
-        return iter(()) if self._table is None else self._table.going_on(partition)
+        """Yield the rows of all that are not over, in order of dispatch. Raises: GenerationDamaged."""
+        if self._table is not None:
+            with _damage():
+                yield from self._table.going_on(partition)
 
     def close(self) -> None:
         if self._snapshot is not None:
             self._snapshot.close()
+
+
+@contextmanager
+def _damage() -> Generator[None]:
+    """Take whatever goes wrong for damage: bytes that the database takes for sound may still be no row."""
+    try:
+        yield
+    except Exception as error:
+        raise GenerationDamaged(f"the stored views cannot be read: {error}", projection=NAME, store="") from error
 
 
 def open_stored(log: Log) -> Stored:

@@ -414,13 +414,16 @@ class SqliteStore(Store[sqlite3.Connection]):
         return SqliteGeneration(db, meta, self.url, lambda: True)
 
     def tables(self, db: sqlite3.Connection) -> list[Table]:
-        return read_tables(db)
+        with translated(self.url, ""):
+            return read_tables(db)
 
     def rows(self, db: sqlite3.Connection, table: Table) -> Iterator[Row]:
-        return read_rows(db, table)
+        with translated(self.url, ""):
+            yield from read_rows(db, table)
 
     def has_key(self, db: sqlite3.Connection, table: Table, key: Row) -> bool:
-        return has_key(db, table, key)
+        with translated(self.url, ""):
+            return has_key(db, table, key)
 
     def names(self) -> list[str]:
         found = (_FILE.fullmatch(entry) for entry in self._entries())

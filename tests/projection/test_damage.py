@@ -102,9 +102,16 @@ def test_generations_that_replace_each_other_are_no_damage(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built(sqlite, up_to=3).close()
-    linked = iter(range(1, 1_000))
-    monkeypatch.setattr(sqlite, "_linked", lambda name: next(linked))
-    monkeypatch.setattr(sqlite, "_open", lambda name, number, mode: None)
+    numbers = iter(range(1, 1_000))
+
+    def linked(name: str) -> int:
+        return next(numbers)
+
+    def gone(name: str, number: int, *, mode: str) -> None:
+        return None
+
+    monkeypatch.setattr(sqlite, "_linked", linked)
+    monkeypatch.setattr(sqlite, "_open", gone)
     with pytest.raises(ProjectionError, match="faster than one can be opened") as raised:
         sqlite.current("counts")
     assert not is_damage(raised.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from gasoline_es.core.events import Event, Unreadable, WorkflowCompleted
-from gasoline_es.errors import LogCorrupt, ProjectionNotBuilt, ProjectionStopped
+from gasoline_es.errors import DefinitionError, LogCorrupt, ProjectionError, ProjectionNotBuilt, ProjectionStopped
 from gasoline_es.log.memory import open_memory_log
 from gasoline_es.log.port import Log, NewRecord, Record, Section
 from projections import building
@@ -24,14 +25,16 @@ from projections.definition import Projection, projection
 from projections.folding import Folding
 from projections.generation_fold import GenerationFold
 from projections.partition_fold import PartitionFold
+from projections.reading import ProjectionView
 from projections.running import Notice, Runner
-from projections.stores.port import Feed, Store
+from projections.stores.port import Feed, Position, Store
 from projections.stores.sqlite import SqliteStore
 from tests.projection.conftest import OpenStore
 from tests.projection.orders import (
     TOPIC,
     append,
     append_orders,
+    apply_order,
     completed,
     dispatched,
     encoded,
@@ -689,6 +692,7 @@ async def test_a_rebuild_ends_while_more_and_more_is_appended(log: Log, open_sto
     """As much comes as is folded: it folds what there was as it began, and what the old tables have."""
     store = open_store()
     await append_orders(log, *range(30))
+    await append_orders(log, *range(501), partition=1, first=100)  # so the two come to an end at different steps
     keep_up(log, store, turnover())
     numbers = count(1_000)
     owned = {partition: await log.acquire(partition) for partition in (0, 1)}
@@ -784,3 +788,73 @@ async def test_a_stop_that_another_process_is_past_is_gone_on_from(log: Log, ope
     assert [info.stops for info in store.generations("turnover")] == [{}, {}]
     fold.close()
     other.close()
+
+
+# --- code that does not fit -------------------------------------------------------------------------------------------
+
+
+class OfTopics(Projection):
+    name = "of-topics"
+
+    def setup(self, db: Any) -> None:
+        db.execute("CREATE TABLE counted(topic VARCHAR(40))")
+
+    def read(self, record: Record) -> Any:
+        return record
+
+    def apply(self, event: Any, db: Any) -> None:
+        db.execute(f"INSERT INTO counted VALUES ({parameter(db)})", (event.topic,))  # noqa: S608
+
+
+async def test_tables_of_other_topics_than_the_codes_are_not_compared(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5)
+    await append(log, 0, [NewRecord("default.schedules", 0, "k", b'"v"', 1)])
+    code = OfTopics()
+    code.topics = ("events", "schedules")
+    keep_up(log, store, code)
+    assert verify(log, store, code).difference is None
+    code.topics = ("events",)
+    with pytest.raises(
+        ProjectionError, match=r"topics that this code does not fold: default\.schedules\. Raise its version"
+    ):
+        verify(log, store, code)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"only": WorkflowCompleted}, "a tuple of kinds of events"),
+        ({"only": 7}, "a tuple of kinds of events"),
+        ({"only": (7,)}, "7 is none"),
+        ({"only": ([],)}, r"\[\] is none"),
+        ({"only": (Event,)}, "Event'> is none"),
+        ({"topics": 7}, "last words of topics' names"),
+        ({"topics": "events"}, "last words of topics' names"),
+        ({"topics": ()}, "last words of topics' names"),
+        ({"topics": {"events"}}, "last words of topics' names"),
+        ({"topics": ("evnts",)}, "no topic 'evnts' to fold: topics are of events, "),
+        ({"topics": ("events", 7)}, "no topic 7 to fold"),
+        ({"topics": ("default.events",)}, "no topic 'default.events' to fold"),
+        ({"topics": ("inbox",)}, "no topic 'inbox' to fold"),
+        ({"topics": ("events", "events")}, "named twice"),
+    ],
+)
+def test_what_cannot_be_folded_is_refused_when_it_is_defined(given: dict[str, Any], told: str) -> None:
+    make = projection("given", setup=make_tables, **given)
+    with pytest.raises(DefinitionError, match=told):
+        make(apply_order)
+
+
+@pytest.mark.parametrize(
+    "feed", [Feed("default.schedules", 0), Feed("other.events", 0), Feed(TOPIC, 2), Feed(TOPIC, -1)]
+)
+async def test_a_position_that_is_never_reached_is_not_waited_for(feed: Feed, log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5)
+    keep_up(log, store, turnover())
+    view = ProjectionView(log, store, turnover())
+    with view.snapshot() as snapshot:
+        await view.wait_for(snapshot.positions, timeout=WAIT_S)
+    with pytest.raises(
+        ValueError, match=re.escape(f"does not fold partition {feed.partition} of topic {feed.topic!r}")
+    ):
+        await view.wait_for({feed: Position(0, 0, "")}, timeout=WAIT_S)
