@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from gasoline_es.lazy import lazily
 
 if TYPE_CHECKING:
-    from projections.definition import Projection, Record, projection
+    from gasoline_es.log.port import Record
+    from projections.definition import Projection, projection
     from projections.folding import Folding
     from projections.reading import ProjectionView
     from projections.stores.port import Feed, Position, Snapshot

@@ -151,7 +151,8 @@ class StoreConnection(sqlite3.Connection):
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         """Run statement after statement, in the transaction that is open. (SQLite's own would commit it first.)"""
-        return self.cursor().executescript(sql_script)
+        cursor: sqlite3.Cursor = self.cursor()
+        return cursor.executescript(sql_script)
 
     def authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
         """Called by SQLite for each thing a statement that is being prepared would do."""

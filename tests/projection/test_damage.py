@@ -21,6 +21,7 @@ from projections.stores.sqlite import SqliteStore
 from projections.stores.sqlite_connection import StoreConnection
 from tests.projection.conftest import OpenStore
 from tests.projection.counting import FEED, at, built, catching_up, change, counted, fold, setup
+from tests.projection.damaging import damage
 from tests.projection.orders import append_orders, read, turnover
 from tests.projection.test_running import keep_up, refusing
 
@@ -35,18 +36,6 @@ def sqlite(log: Log, tmp_path: Path) -> SqliteStore:
 
 def file_of(store: SqliteStore, generation: int) -> Path:
     return Path(store.url.removeprefix("sqlite:")) / f"counts.{generation}.sqlite"
-
-
-def damage(path: Path, table: str) -> None:
-    """Destroy the first page of a table, which opening does not look at."""
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-    (size,) = db.execute("PRAGMA page_size").fetchone()
-    db.close()
-    with path.open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xff" * size)
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
