@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import ProjectionError, ProjectionStopped
+from gasoline_es.errors import ProjectionStopped
 from gasoline_es.log.port import Log
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
-from projections.known import unknown
+from projections.known import begun
 from projections.parallel import RECORDS_WORTH_IT, fold_all, shares
 from projections.partition_fold import CHUNK_MAX
 from projections.stores.port import AnyGeneration, AnyStore, Feed, Position
@@ -145,11 +144,6 @@ def begin(
     log: Log, store: AnyStore, projection: Projection, fold_into: Callable[[AnyGeneration], GenerationFold]
 ) -> Build:
     """Go on with the build of one that died in it, or begin one. With the store's ``building`` lock held."""
-    found = None
-    with suppress(ProjectionError):
-        found = store.unfinished(projection.name, projection.version)
-    if found is not None and unknown(log, found.meta, found.positions()) is not None:
-        found.close()
-        found = None
+    found = begun(store, projection.name, projection.version, log)
     generation = found or store.create(projection.name, projection.version, projection.setup)
     return Build(log, store, fold_into(generation))

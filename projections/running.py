@@ -14,7 +14,7 @@ from gasoline_es.log.port import Log
 from projections.building import Build, Progress, begin
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold, wall_us
-from projections.known import Undecided, open_current, unknown
+from projections.known import Found, Undecided, look
 from projections.stores.port import AnyGeneration, AnyStore, Feed
 
 LOOK_AGAIN_S: Final = 0.5
@@ -152,46 +152,42 @@ class KeptUp:
 
     def _open(self) -> int:
         """Find the generation to fold into, or begin to build one."""
-        current = self._usable()
-        if current is not None and current.meta.version == self.projection.version:
-            self._fold = self._fold_into(current)
+        found = self._found()
+        if found.generation is not None:
+            self._fold = self._fold_into(found.generation)
             self.standing = "folding"
             self._store.remove_old(self.projection.name)  # whoever swapped it in may have died before that
             return 1
-        if current is not None:
-            current.close()
-            if current.meta.version > self.projection.version:
-                if self.standing != "outdated":
-                    self._say(
-                        "outdated",
-                        f"{self.projection.name!r} was built by version {current.meta.version}, and this code has version "
-                        f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
-                        built=current.meta.version,
-                        version=self.projection.version,
-                    )
-                self.standing = "outdated"
-                self._wait(LOOK_AGAIN_S)
-                return 0
-        return self._begin_building()
+        if found.to_be_built:
+            return self._begin_building()
+        if self.standing != "outdated":
+            assert found.meta is not None, "it was opened"
+            self._say(
+                "outdated",
+                f"{self.projection.name!r} was built by version {found.meta.version}, and this code has version "
+                f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
+                built=found.meta.version,
+                version=self.projection.version,
+            )
+        self.standing = "outdated"
+        self._wait(LOOK_AGAIN_S)
+        return 0
 
-    def _usable(self) -> AnyGeneration | None:
-        """Open the current generation if the log knows its positions. What it does not know is discarded, which is told."""
+    def _found(self) -> Found:
+        """Look at what is current. What nobody can rely on is discarded, which is told."""
         name = self.projection.name
-        current, why = open_current(self._store, name, self._log, unknown)
-        if why is None:
-            return current
-        if current is not None:
-            current.close()
-            if current.meta.log_id != self._log.log_id and not self._store.private:
+        found = look(self._store, name, self.projection.version, self._log)
+        if found.useless:
+            if found.state == "foreign" and not self._store.private:
                 raise ProjectionError(
-                    f"projection {name!r} in {self._store.url} is not this log's: {why}. If that log is gone, take the place "
-                    f"over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
+                    f"projection {name!r} in {self._store.url} is not this log's: {found.why}. If that log is gone, take the "
+                    f"place over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
                     projection=name,
                     store=self._store.url,
                 )
-        self._store.discard(name)
-        self._say("discarded", f"{name!r}: {why}")
-        return None
+            self._store.discard(name)
+            self._say("discarded", f"{name!r}: {found.why}")
+        return found
 
     def _fold_into(self, generation: AnyGeneration) -> GenerationFold:
         return GenerationFold(
@@ -217,12 +213,12 @@ class KeptUp:
             self.standing = "waiting"
             self._wait(LOOK_AGAIN_S)
             return 0
-        current = self._usable()  # somebody may have built it since
-        if current is not None:
-            current.close()
-            if current.meta.version >= self.projection.version:
-                self._held.close()
-                return 1
+        found = self._found()  # somebody may have built it since
+        if found.generation is not None:
+            found.generation.close()
+        if not found.to_be_built:
+            self._held.close()
+            return 1
         self._build = begin(self._log, self._store, self.projection, self._fold_into)
         self.standing = "building"
         return 1

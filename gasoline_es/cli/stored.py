@@ -10,7 +10,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import GenerationDamaged, LogError, ProjectionError
 from gasoline_es.log.port import Log
-from projections.known import unknown_so_far
+from projections.known import stands, unknown_so_far
 from projections.stores.opening import open_store
 from projections.stores.port import START, Feed, Position, Snapshot
 from projections.workflow_rows import WorkflowRow
@@ -69,7 +69,7 @@ def open_stored(log: Log) -> Stored:
     snapshot: Snapshot[object] | None = None
     try:
         snapshot = open_store(log).snapshot(NAME)
-        if snapshot.meta.version == VERSION and unknown_so_far(log, snapshot.meta, snapshot.positions) is None:
+        if stands(log, snapshot.meta, snapshot.positions, VERSION, unknown_so_far)[0] == "usable":
             return Stored(log, snapshot)
     except (LogError, ProjectionError):
         pass
