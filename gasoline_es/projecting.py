@@ -18,7 +18,7 @@ from gasoline_es.log.port import Log
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
 from projections.definition import Projection, check_projections
-from projections.running import KeptUp, Notice, Runner
+from projections.running import Notice, Runner
 from projections.stores.opening import open_store
 
 _log = EngineLog("gasoline_es.projections")
@@ -52,11 +52,6 @@ class ProjectingThread:
         """Say that somebody waits for what is durable now."""
         if self._runner is not None:
             self._runner.wake()
-
-    @property
-    def kept(self) -> list[KeptUp]:
-        """The projections, and how each does."""
-        return [] if self._runner is None else self._runner.kept
 
     def stop(self, limit_s: float) -> None:
         """Stop after the chunk it is at, or leave it alone at the limit: what is not committed then never counts."""
