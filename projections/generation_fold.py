@@ -141,14 +141,11 @@ class GenerationFold:
             if feed not in self.stops
         )
 
-    def fold_to(self, ends: Mapping[Feed, int], on_step: Callable[[int], object] = int) -> None:
-        """Fold these feeds' partitions up to there, or as far as it goes; ``on_step``: told how many records a step was."""
+    def fold_to(self, ends: Mapping[Feed, int]) -> None:
+        """Fold these feeds' partitions up to there, or as far as it goes."""
         partitions = {feed.partition for feed in ends}
-        while self.left(ends):
-            folded = self.step(partitions)
-            on_step(folded)
-            if not folded:
-                return
+        while self.left(ends) and self.step(partitions):
+            pass
 
     def behind(self, partitions: Collection[int]) -> dict[Feed, int]:
         """Return how many records of each feed are not folded."""

@@ -44,7 +44,7 @@ from projections.stores.port import (
     still_behind,
     superseded,
 )
-from projections.stores.sqlite_connection import StoreConnection, connect, mark
+from projections.stores.sqlite_connection import StoreConnection, connect, mark, projection_of
 from projections.stores.sqlite_generation import (
     SqliteGeneration,
     has_key,
@@ -151,6 +151,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             if meta is not None and (meta.projection, meta.generation) != (name, number):
                 raise self._damaged(name, f"{path} is generation {meta.generation} of {meta.projection!r}")
             if meta is not None:
+                db.projection = name
                 return db, meta
         except (sqlite3.Error, TypeError) as error:  # TypeError: no row in our own table
             if os.path.exists(path):
@@ -414,15 +415,15 @@ class SqliteStore(Store[sqlite3.Connection]):
         return SqliteGeneration(db, meta, self.url, lambda: True)
 
     def tables(self, db: sqlite3.Connection) -> list[Table]:
-        with translated(self.url, ""):
+        with translated(self.url, projection_of(db)):
             return read_tables(db)
 
     def rows(self, db: sqlite3.Connection, table: Table) -> Iterator[Row]:
-        with translated(self.url, ""):
+        with translated(self.url, projection_of(db)):
             yield from read_rows(db, table)
 
     def has_key(self, db: sqlite3.Connection, table: Table, key: Row) -> bool:
-        with translated(self.url, ""):
+        with translated(self.url, projection_of(db)):
             return has_key(db, table, key)
 
     def names(self) -> list[str]:

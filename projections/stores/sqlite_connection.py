@@ -87,6 +87,8 @@ class StoreConnection(sqlite3.Connection):
     """What the authorizer refused last, in words."""
     file: tuple[int, int] | None = None
     """Device and number."""
+    projection = ""
+    """What it is of, once that is known."""
     _ours = 0
     _begun = False
     """A transaction of the store has begun that the store has not ended."""
@@ -211,6 +213,11 @@ def _guarded(database: str, *, uri: bool) -> StoreConnection:
     )
     db.set_authorizer(db.authorize)
     return db
+
+
+def projection_of(db: sqlite3.Connection) -> str:
+    """Return the name of the projection that a connection shows, for people."""
+    return db.projection if isinstance(db, StoreConnection) else ""
 
 
 def mark() -> str:

@@ -743,6 +743,25 @@ async def test_a_build_is_swapped_once_what_comes_meanwhile_gets_no_less(
     assert steps_of(9, 9, 9, 9) == 2  # it does not get less, however long it goes on
 
 
+async def test_a_share_is_folded_to_where_the_log_ended_as_it_began(log: Log, store: Store[Any]) -> None:
+    """Whoever folds one may be who appends: what comes from then on is not waited for."""
+    await append_orders(log, *range(10))
+    await append_orders(log, *range(501), partition=1, first=100)
+    owned = await log.acquire(0)
+    came = count(1_000)
+
+    def append_one(event: Event, db: Any) -> None:
+        log.append_now([Section(0, owned.epoch, [encoded(next(came), 1, dispatched(1))])])
+
+    generation = store.create("turnover", 1, make_tables)
+    fold = GenerationFold(turnover(then=append_one), generation, log, lambda error: None)
+    ends = fold.ends([0, 1])
+    fold.fold_to(ends)
+    assert fold.left(ends) == 0
+    assert fold.behind([0])
+    fold.close()
+
+
 async def test_what_came_since_a_feed_was_read_ahead_is_there_at_the_next_step(log: Log, store: Store[Any]) -> None:
     await append_orders(log, *range(500))  # as many as a first chunk has
     generation = store.create("turnover", 1, make_tables)
