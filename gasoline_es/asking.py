@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from gasoline_es.core.codec import decode
 from gasoline_es.core.decide import not_found, without_output
-from gasoline_es.core.durations import duration_us, to_datetime
+from gasoline_es.core.durations import deadline_us, duration_us, to_datetime
 from gasoline_es.core.events import Event, Fact, WorkflowCompleted
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.folding import beyond, facts_until, fold_facts
@@ -293,4 +293,4 @@ def _moment_us(name: str, moment: datetime) -> int:
         raise ValueError(f"{name}={moment!r} is no time: write datetime(…, tzinfo=UTC)")
     if moment.tzinfo is None:
         raise ValueError(f"{name}={moment!r} has no time zone: write datetime(…, tzinfo=UTC)")
-    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return deadline_us(moment, name)

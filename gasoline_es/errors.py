@@ -206,6 +206,13 @@ class ProjectionNotBuilt(ProjectionError):
     retryable = True
 
 
+class GenerationDamaged(ProjectionError):
+    """What is stored of a projection can be relied on by nobody: a damaged file, or one that is missing. It is built anew.
+
+    Nothing of the log is lost. Fields: ``projection``, ``store``.
+    """
+
+
 class ProjectionStopped(ProjectionError):
     """A projection could not apply an event, and stands before it in that partition until it can.
 

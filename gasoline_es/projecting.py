@@ -154,9 +154,9 @@ class ProjectingWorker(Worker):
         """Return how far each projection is: nothing of one that others keep up, or that is not open yet."""
         kept = [] if self._projecting is None else self._projecting.kept
         return {
-            one.projection.name: {(feed.topic, feed.partition): offset for feed, offset in one.reached.items()}
+            one.projection.name: {(feed.topic, feed.partition): offset for feed, offset in one.folded_to.items()}
             for one in kept
-            if one.reached
+            if one.folded_to
         }
 
     def wake_projections(self) -> None:

@@ -11,15 +11,33 @@ from typing import TYPE_CHECKING
 from gasoline_es.lazy import lazily
 
 if TYPE_CHECKING:
+    from gasoline_es.log.port import Record
     from projections.definition import Projection, projection
+    from projections.folding import Folding
     from projections.reading import ProjectionView
+    from projections.stores.port import Feed, Position, Snapshot
     from projections.workflows import Workflows
 
-__all__ = ["Projection", "ProjectionView", "Workflows", "projection"]
+__all__ = [
+    "Feed",
+    "Folding",
+    "Position",
+    "Projection",
+    "ProjectionView",
+    "Record",
+    "Snapshot",
+    "Workflows",
+    "projection",
+]
 
 _MODULES = {
+    "Feed": "stores.port",
+    "Folding": "folding",
+    "Position": "stores.port",
     "Projection": "definition",
     "ProjectionView": "reading",
+    "Record": "definition",
+    "Snapshot": "stores.port",
     "Workflows": "workflows",
     "projection": "definition",
 }

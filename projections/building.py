@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import ProjectionError, ProjectionStopped
+from gasoline_es.errors import ProjectionStopped
 from gasoline_es.log.port import Log
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
-from projections.known import unknown
+from projections.known import begun
 from projections.parallel import RECORDS_WORTH_IT, fold_all, shares
+from projections.partition_fold import CHUNK_MAX
 from projections.stores.port import AnyGeneration, AnyStore, Feed, Position
 
 
@@ -36,23 +36,33 @@ class Built:
 
 OnProgress = Callable[[Progress], None]
 
+LITTLE: Final = CHUNK_MAX
+"""So many records are folded while others wait for it."""
+
 
 class Build:
-    """A generation that is being built, step by step. Made with the store's ``building`` lock held until it is swapped in."""
+    """A generation that is being built, step by step. Made with the store's ``building`` lock held until it is swapped in.
+
+    It is folded to where the log ended as it began; then to where it ends by then, and so on while that gets less. Once it is
+    little, it is swapped in: the swap folds what the old generation has and it has not, with the old one's writers waiting. So
+    a build comes to an end however much is appended meanwhile, and has what there was as it began.
+    """
 
     def __init__(self, log: Log, store: AnyStore, fold: GenerationFold) -> None:
         self.fold: Final = fold
-        self._log: Final = log
         self._store: Final = store
         self._partitions: Final = range(log.partition_count)
-        self._behind = fold.behind(self._partitions)
-        self._total: Final = sum(self._behind.values())
+        self._total: Final = sum(fold.behind(self._partitions).values())
         self._left = self._total
+        self._ends = fold.ends(self._partitions)
+        self._came: int | None = None
+        """How many records came while it was folded to the ends before these; None: these are the first."""
 
     @property
     def progress(self) -> Progress:
         """How far it is, of what there was to fold as it began."""
-        return Progress(self.fold.projection.name, max(self._total - self._left, 0), self._total)
+        done = min(max(self._total - self._left, 0), self._total)
+        return Progress(self.fold.projection.name, done, self._total)
 
     def look(self, on_progress: OnProgress | None) -> None:
         """Tell how far other processes have come that fold into it."""
@@ -62,10 +72,20 @@ class Build:
             on_progress(self.progress)
 
     def step(self) -> bool:
-        """Fold a chunk of each partition; return whether it has come to the end of what it can fold."""
+        """Fold a chunk of each partition; return True if it is to be swapped in instead."""
+        if self._is_near():
+            return True
         folded = self.fold.step(self._partitions)
         self._left -= folded
         return folded == 0
+
+    def _is_near(self) -> bool:
+        if self.fold.left(self._ends):
+            return False
+        self._ends = self.fold.ends(self._partitions)
+        came, before = self.fold.left(self._ends), self._came
+        self._came = came
+        return came <= LITTLE or (before is not None and came >= before)
 
     def swap(self) -> None:
         """Make it the current generation. Raises: ProjectionStopped: an event that the old one applied cannot be."""
@@ -107,6 +127,11 @@ def rebuild(
                 if on_progress is not None:
                     on_progress(build.progress)
             build.swap()
+        except BaseException:
+            fold.close()
+            store.abandon(generation)  # nobody goes on with it
+            raise
+        try:
             if on_progress is not None:
                 on_progress(build.progress)
             folded = sum(position.next_offset for position in generation.positions().values())
@@ -119,11 +144,6 @@ def begin(
     log: Log, store: AnyStore, projection: Projection, fold_into: Callable[[AnyGeneration], GenerationFold]
 ) -> Build:
     """Go on with the build of one that died in it, or begin one. With the store's ``building`` lock held."""
-    found = None
-    with suppress(ProjectionError):
-        found = store.unfinished(projection.name, projection.version)
-    if found is not None and unknown(log, found.meta, found.positions()) is not None:
-        found.close()
-        found = None
+    found = begun(store, projection.name, projection.version, log)
     generation = found or store.create(projection.name, projection.version, projection.setup)
     return Build(log, store, fold_into(generation))

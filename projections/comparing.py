@@ -11,7 +11,7 @@ from gasoline_es.errors import PositionMoved, ProjectionError
 from gasoline_es.log.port import Log
 from projections.building import OnProgress, Progress
 from projections.definition import Projection
-from projections.known import unknown
+from projections.known import stands
 from projections.partition_fold import PartitionFold
 from projections.stores.port import AnyStore, Feed, Position, Table
 
@@ -52,18 +52,13 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
     """
     name = projection.name
     with store.snapshot(name) as stored:
-        if stored.meta.version != projection.version:
+        state, why = stands(log, stored.meta, stored.positions, projection.version)
+        if state != "usable":
+            what = "with this log" if state in ("unknown", "foreign") else "with what this code makes of the log"
             raise ProjectionError(
-                f"projection {name!r} was built by version {stored.meta.version}, and this code has version "
-                f"{projection.version}: what they make of the log cannot be compared",
-                projection=name,
-                store=store.url,
+                f"projection {name!r} cannot be compared {what}: {why}", projection=name, store=store.url
             )
-        why = unknown(log, stored.meta, stored.positions)
-        if why is not None:
-            raise ProjectionError(
-                f"projection {name!r} cannot be compared with this log: {why}", projection=name, store=store.url
-            )
+        _require_topics(log, projection, stored.positions)
         scratch = store.scratch(name, projection.version, projection.setup)
         try:
             total = sum(position.next_offset for position in stored.positions.values())
@@ -79,6 +74,17 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
             return Verdict(name, stored.meta.generation, done, tables, rows, difference)
         finally:
             scratch.close()
+
+
+def _require_topics(log: Log, projection: Projection, positions: Mapping[Feed, Position]) -> None:
+    """Refuse code that folds other topics than the tables were folded from. Raises: ProjectionError."""
+    folded = {feed.topic for feed in positions} - set(projection.topics_of(log.namespace))
+    if folded:
+        raise ProjectionError(
+            f"projection {projection.name!r} was built of topics that this code does not fold: {', '.join(sorted(folded))}. "
+            f"Raise its version, so that it is built anew",
+            projection=projection.name,
+        )
 
 
 def _require_same(reached: Position, feed: Feed, position: Position, name: str) -> None:

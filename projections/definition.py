@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from gasoline_es.core.codec import read
 from gasoline_es.core.events import Event, EventData
+from gasoline_es.core.topics import OWNERS_TOPICS
 from gasoline_es.errors import DefinitionError, ProjectionError
 from gasoline_es.log.port import Record
 from projections.folding import EachEvent, Folding, unwanted_types
@@ -19,6 +20,9 @@ from projections.stores.port import check_name
 Apply: TypeAlias = Callable[[Event, Any], None]
 Setup: TypeAlias = Callable[[Any], None]
 
+
+FOLDED_TOPICS: Final = OWNERS_TOPICS
+"""The topics that have offsets to stand at: those that a partition's owner writes."""
 
 ENGINES: Final = "workflows"
 """The name of the engine's own projection."""
@@ -44,8 +48,8 @@ class Projection:
 
     ``version``: raise it when ``setup`` or ``apply`` change. The tables are then built anew, beside the old ones, and swapped.
     ``topics``: which of the namespace's topics are folded, by the last word of their names. ``only``: the kinds of events that
-    ``apply`` is for, if not all; the others are passed without being decoded, which is several times faster. What this version
-    cannot read is given in any case.
+    ``apply`` is for, if not all; the others are passed without being decoded, which is several times faster. So is one of these
+    that does not read as its type. What is of no type that this version knows is given in any case.
     """
 
     name: str = ""
@@ -157,17 +161,38 @@ def check_projection(given: object) -> Projection:
         raise DefinitionError(f"{ENGINES!r} is the name of the engine's own projection: give this one another")
     if type(made.version) is not int or made.version < 1:
         raise DefinitionError(f"projection {made.name!r}: a version is a whole number from 1 up, not {made.version!r}")
-    if isinstance(made.topics, str) or not made.topics or not all("." not in topic for topic in made.topics):
-        raise DefinitionError(
-            f"projection {made.name!r}: topics are the last words of topics' names, such as ('events',), not {made.topics!r}"
-        )
-    unwanted_types(made.only)
+    _check_topics(made)
+    _check_only(made)
     given_fn = made.fn if isinstance(made, FunctionProjection) else made.apply
     _check_function(made, "apply", given_fn, ("event", "db"))
     _check_function(made, "setup", made.given_setup if isinstance(made, FunctionProjection) else made.setup, ("db",))
     if type(made).apply is Projection.apply and type(made).folding is Projection.folding:
         raise DefinitionError(f"projection {made.name!r} has no apply(event, db)")
     return made
+
+
+def _check_topics(made: Projection) -> None:
+    topics: Any = made.topics  # users write it
+    if isinstance(topics, str | bytes) or not isinstance(topics, Sequence) or not topics:
+        raise DefinitionError(
+            f"projection {made.name!r}: topics are the last words of topics' names, such as ('events',), not {topics!r}"
+        )
+    for topic in made.topics:
+        if topic not in FOLDED_TOPICS:
+            raise DefinitionError(
+                f"projection {made.name!r}: there is no topic {topic!r} to fold: topics are of {', '.join(FOLDED_TOPICS)}"
+            )
+    if len(set(made.topics)) != len(made.topics):
+        raise DefinitionError(f"projection {made.name!r}: a topic is named twice in topics={topics!r}")
+
+
+def _check_only(made: Projection) -> None:
+    only: Any = made.only  # users write it
+    if isinstance(only, type) or not isinstance(only, Collection):
+        raise DefinitionError(
+            f"projection {made.name!r}: `only=` is a tuple of kinds of events, such as (WorkflowCompleted,), not {only!r}"
+        )
+    unwanted_types(made.only)
 
 
 def _check_function(made: Projection, what: str, fn: Callable[..., Any], given: tuple[str, ...]) -> None:

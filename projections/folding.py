@@ -101,7 +101,7 @@ def unwanted_types(only: Collection[type[EventData]]) -> frozenset[bytes]:
     Raises: DefinitionError: one is no kind of event.
     """
     kinds = set(get_args(EventData))
-    unknown = [one for one in only if one not in kinds]
+    unknown = [one for one in only if not (isinstance(one, type) and one in kinds)]  # pyright: ignore[reportUnnecessaryIsInstance]
     if unknown:
         raise DefinitionError(f"`only=` names kinds of events, from gasoline_es.events, and {unknown[0]!r} is none")
     if not only:

@@ -93,23 +93,27 @@ class GenerationFold:
             self._partitions.pop(feed.partition, None)
             return 1
         except ProjectionStopped as error:
-            self._stop(feed, error)
-            return 0
+            return self._stop(feed, error)
         if folded or stop is not None:
             self.stops.pop(feed, None)
         return folded
 
-    def _stop(self, feed: Feed, error: ProjectionStopped) -> None:
+    def _stop(self, feed: Feed, error: ProjectionStopped) -> int:
+        """Leave a feed alone for a while; return 0. If another process has applied the event meanwhile, go on from there: 1."""
         known = self.stops.get(feed)
         again = known is not None and known.error.message == error.message
         wait_s = min(known.wait_s * 2, RETRY_MAX_S) if again and known is not None else RETRY_FIRST_S
+        if not again:
+            stop = Stop(error.offset, error.event, error.cause[:_ERROR_CHARACTERS_MAX], self._now_us())
+            with self.generation.writing() as write:
+                stands = write.stop(feed, stop)
+            if not stands:
+                self.stops.pop(feed, None)
+                self._partitions.pop(feed.partition, None)
+                return 1
+            self._tell(error)
         self.stops[feed] = Stopped(error, self._clock() + wait_s, wait_s)
-        if again:
-            return
-        stop = Stop(error.offset, error.event, error.cause[:_ERROR_CHARACTERS_MAX], self._now_us())
-        with self.generation.writing() as write:
-            write.stop(feed, stop)
-        self._tell(error)
+        return 0
 
     def catch_up(self, positions: Mapping[Feed, Position]) -> None:
         """Fold on until each feed stands at least there, whatever was said of trying again. Raises: ProjectionStopped."""
@@ -123,6 +127,25 @@ class GenerationFold:
                         break
                 except PositionMoved:
                     self._partitions.pop(feed.partition, None)
+
+    def ends(self, partitions: Collection[int]) -> dict[Feed, int]:
+        """Return where the log ends now in each feed."""
+        feeds = (feed for partition in sorted(partitions) for feed in self.fold_of(partition).feeds)
+        return {feed: self._log.end(feed.topic, feed.partition) for feed in feeds}
+
+    def left(self, ends: Mapping[Feed, int]) -> int:
+        """Return how many records below these ends are to be folded, but for feeds that stand before an event."""
+        return sum(
+            max(end - self.fold_of(feed.partition).position(feed).next_offset, 0)
+            for feed, end in ends.items()
+            if feed not in self.stops
+        )
+
+    def fold_to(self, ends: Mapping[Feed, int]) -> None:
+        """Fold these feeds' partitions up to there, or as far as it goes."""
+        partitions = {feed.partition for feed in ends}
+        while self.left(ends) and self.step(partitions):
+            pass
 
     def behind(self, partitions: Collection[int]) -> dict[Feed, int]:
         """Return how many records of each feed are not folded."""

@@ -82,8 +82,8 @@ async def _fold_share(share: Share) -> None:
     generation = open_store(log, share.store).again(share.meta)
     fold = GenerationFold(share.projection, generation, log, told.append)
     try:
-        while fold.step(share.partitions):
-            pass
+        # What comes from now on is not waited for: under load it does not end.
+        fold.fold_to(fold.ends(share.partitions))
     finally:
         fold.close()
         await log.close()

@@ -66,11 +66,16 @@ class PartitionFold:
     def _next(self, feed: Feed, limit: int) -> list[Record]:
         """Read the next records: what was read ahead is read once."""
         records = self._read.pop(feed, None)
+        if records is not None and (chunk := self._taken(feed, records, limit)):
+            return chunk
+        # What was read ahead ends where the log did then; there may be more by now.
         start = self._positions[feed].next_offset
-        if records is None:
-            if self._log.end(feed.topic, feed.partition) <= start:
-                return []
-            records = self._log.read(feed.topic, feed.partition, start)
+        if self._log.end(feed.topic, feed.partition) <= start:
+            return []
+        return self._taken(feed, self._log.read(feed.topic, feed.partition, start), limit)
+
+    def _taken(self, feed: Feed, records: Iterator[Record], limit: int) -> list[Record]:
+        """Take the next of them, and keep the others if there may be some."""
         chunk: list[Record] = []
         try:
             chunk.extend(islice(records, limit))
@@ -78,7 +83,7 @@ class PartitionFold:
             if not chunk:
                 raise
             return chunk
-        if chunk:
+        if len(chunk) == limit:
             self._read[feed] = records
         return chunk
 

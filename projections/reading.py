@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -59,7 +59,8 @@ class ProjectionView:
 
         A target may also be positions, such as another snapshot's.
 
-        Raises: TimeoutError: not within ``timeout`` seconds; it says how far they are.
+        Raises: ValueError: positions of what this projection does not fold. TimeoutError: not within ``timeout`` seconds;
+            it says how far they are.
         """
         wanted = self._wanted(targets)
         limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -81,16 +82,25 @@ class ProjectionView:
         count = self._log.partition_count
         wanted: dict[Feed, int] = {}
         partitions: set[int] = set() if targets else set(range(count))
+        topics = self._projection.topics_of(self._log.namespace)
         for one in targets:
             if isinstance(one, Mapping):
                 for feed, position in one.items():
+                    self._require_folded(feed, topics)
                     wanted[feed] = max(wanted.get(feed, START.offset), position.offset)
             else:
                 partitions.add(partition_of(one if isinstance(one, str) else one.id, count))
-        topics = self._projection.topics_of(self._log.namespace)
         for feed in (Feed(topic, partition) for topic in topics for partition in sorted(partitions)):
             wanted[feed] = max(wanted.get(feed, START.offset), self._log.end(feed.topic, feed.partition) - 1)
         return {feed: offset for feed, offset in wanted.items() if offset >= 0}
+
+    def _require_folded(self, feed: Feed, topics: Collection[str]) -> None:
+        """Refuse a position that is never reached. Raises: ValueError."""
+        if feed.topic not in topics or not 0 <= feed.partition < self._log.partition_count:
+            raise ValueError(
+                f"projection {self._projection.name!r} does not fold partition {feed.partition} of topic {feed.topic!r}, so "
+                f"it never comes to a position there: it folds {', '.join(topics)}, {self._log.partition_count} partitions each"
+            )
 
     def _stands(self) -> Mapping[Feed, Position] | None:
         try:

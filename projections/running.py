@@ -14,7 +14,7 @@ from gasoline_es.log.port import Log
 from projections.building import Build, Progress, begin
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold, wall_us
-from projections.known import Undecided, open_current, unknown
+from projections.known import Found, Undecided, look
 from projections.stores.port import AnyGeneration, AnyStore, Feed
 
 LOOK_AGAIN_S: Final = 0.5
@@ -62,7 +62,7 @@ class KeptUp:
         self.standing: Standing = "opening"
         self.error: Exception | None = None
         """Why it is failing."""
-        self.reached: Mapping[Feed, int] = {}
+        self.folded_to: Mapping[Feed, int] = {}
         """Up to which offset each feed is folded that this process folds: a new one after each step, for other threads."""
         self._log: Final = log
         self._store: Final = store
@@ -88,9 +88,21 @@ class KeptUp:
         fold = self._fold if self._build is None else self._build.fold
         return [] if fold is None else [stop.error for stop in fold.stops.values()]
 
-    def behind(self) -> dict[Feed, int]:
-        """Return how many records of each feed of this process's partitions are not folded, if it folds."""
-        return {} if self._fold is None else self._fold.behind(self._partitions())
+    def ends(self) -> dict[Feed, int]:
+        """Return where the log ends now in the feeds of this process's partitions."""
+        topics = self.projection.topics_of(self._log.namespace)
+        feeds = (Feed(topic, partition) for topic in topics for partition in self._partitions())
+        return {feed: self._log.end(feed.topic, feed.partition) for feed in feeds}
+
+    def reached(self, ends: Mapping[Feed, int]) -> bool:
+        """Whether all below these ends is folded, but for feeds that stand before an event that could not be applied."""
+        if self._fold is None or self.standing != "folding":
+            return False
+        mine = self._partitions()
+        try:
+            return not self._fold.left({feed: end for feed, end in ends.items() if feed.partition in mine})
+        except Exception:  # the next step meets it, too, and knows what to do
+            return False
 
     def step(self) -> int:
         """Do the next bit of work; return how much that was, 0 if there is nothing to do now."""
@@ -99,7 +111,7 @@ class KeptUp:
         try:
             done = self._step()
             fold = self._fold if self._build is None else self._build.fold
-            self.reached = {} if fold is None else fold.reached()
+            self.folded_to = {} if fold is None else fold.reached()
         except Superseded:
             self.close()
             self.standing = "opening"
@@ -140,46 +152,42 @@ class KeptUp:
 
     def _open(self) -> int:
         """Find the generation to fold into, or begin to build one."""
-        current = self._usable()
-        if current is not None and current.meta.version == self.projection.version:
-            self._fold = self._fold_into(current)
+        found = self._found()
+        if found.generation is not None:
+            self._fold = self._fold_into(found.generation)
             self.standing = "folding"
             self._store.remove_old(self.projection.name)  # whoever swapped it in may have died before that
             return 1
-        if current is not None:
-            current.close()
-            if current.meta.version > self.projection.version:
-                if self.standing != "outdated":
-                    self._say(
-                        "outdated",
-                        f"{self.projection.name!r} was built by version {current.meta.version}, and this code has version "
-                        f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
-                        built=current.meta.version,
-                        version=self.projection.version,
-                    )
-                self.standing = "outdated"
-                self._wait(LOOK_AGAIN_S)
-                return 0
-        return self._begin_building()
+        if found.to_be_built:
+            return self._begin_building()
+        if self.standing != "outdated":
+            assert found.meta is not None, "it was opened"
+            self._say(
+                "outdated",
+                f"{self.projection.name!r} was built by version {found.meta.version}, and this code has version "
+                f"{self.projection.version}. To go back, run `gasoline projections rebuild MODULE` with this code",
+                built=found.meta.version,
+                version=self.projection.version,
+            )
+        self.standing = "outdated"
+        self._wait(LOOK_AGAIN_S)
+        return 0
 
-    def _usable(self) -> AnyGeneration | None:
-        """Open the current generation if the log knows its positions. What it does not know is discarded, which is told."""
+    def _found(self) -> Found:
+        """Look at what is current. What nobody can rely on is discarded, which is told."""
         name = self.projection.name
-        current, why = open_current(self._store, name, self._log, unknown)
-        if why is None:
-            return current
-        if current is not None:
-            current.close()
-            if current.meta.log_id != self._log.log_id and not self._store.private:
+        found = look(self._store, name, self.projection.version, self._log)
+        if found.useless:
+            if found.state == "foreign" and not self._store.private:
                 raise ProjectionError(
-                    f"projection {name!r} in {self._store.url} is not this log's: {why}. If that log is gone, take the place "
-                    f"over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
+                    f"projection {name!r} in {self._store.url} is not this log's: {found.why}. If that log is gone, take the "
+                    f"place over with `gasoline projections rebuild MODULE {name}`; otherwise give one of them another store",
                     projection=name,
                     store=self._store.url,
                 )
-        self._store.discard(name)
-        self._say("discarded", f"{name!r}: {why}")
-        return None
+            self._store.discard(name)
+            self._say("discarded", f"{name!r}: {found.why}")
+        return found
 
     def _fold_into(self, generation: AnyGeneration) -> GenerationFold:
         return GenerationFold(
@@ -205,12 +213,12 @@ class KeptUp:
             self.standing = "waiting"
             self._wait(LOOK_AGAIN_S)
             return 0
-        current = self._usable()  # somebody may have built it since
-        if current is not None:
-            current.close()
-            if current.meta.version >= self.projection.version:
-                self._held.close()
-                return 1
+        found = self._found()  # somebody may have built it since
+        if found.generation is not None:
+            found.generation.close()
+        if not found.to_be_built:
+            self._held.close()
+            return 1
         self._build = begin(self._log, self._store, self.projection, self._fold_into)
         self.standing = "building"
         return 1
@@ -278,13 +286,14 @@ class Runner:
         *,
         at_end: Callable[[Sequence[KeptUp]], Any] | None = None,
     ) -> None:
-        """Fold what there is now, then return. What another process builds is left to it.
+        """Fold what there is now, then return, whatever comes meanwhile. What another process builds is left to it.
 
         ``at_end``: told how each projection does, before they are let go of.
         """
+        ends = [kept.ends() for kept in self.kept]
         try:
             while not self._stop.is_set():
-                done = self.step()
+                done = sum(kept.step() for kept, to in zip(self.kept, ends, strict=True) if not kept.reached(to))
                 if on_step is not None:
                     on_step()
                 if not done:

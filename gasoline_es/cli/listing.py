@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gasoline_es.cli import render
 from gasoline_es.cli.escape import escape
@@ -18,6 +18,9 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
 from projections.current import CurrentState
 from projections.queues import SignalQueues
+
+if TYPE_CHECKING:
+    from gasoline_es.cli.stored import Stored
 
 _WIDE: Final = 110
 """From so many columns on a row shows when a workflow was created; below, how long ago that is."""
@@ -43,13 +46,7 @@ def find(reading: Reading, filters: Filters) -> list[Row]:
     """Return the matching workflows of all partitions, in order of creation, as of what is durable now."""
     rows: list[Row] = []
     for partition in range(reading.log.partition_count):
-        since = fold(reading, partition)
-        rows += (
-            Row(row.summary, partition, row.queue)
-            for row in reading.stored.rows(partition, filters)
-            if row.summary.id not in since
-        )
-        rows += (row for row in since.values() if filters.match(row.summary))
+        rows += reading.looked_up(lambda stored, at=partition: _matching(reading, stored, at, filters))  # type: ignore[misc]
     rows.sort(key=lambda row: row.created)
     return rows
 
@@ -59,33 +56,41 @@ def find_as_of(reading: Reading, filters: Filters, moment_us: int) -> list[Row]:
 
     The log is folded from its start.
     """
-    parts = (_fold(reading, partition, 0, moment_us) for partition in range(reading.log.partition_count))
+    parts = (_fold(reading, None, partition, moment_us) for partition in range(reading.log.partition_count))
     return sorted(
         (row for part in parts for row in part.values() if filters.match(row.summary)), key=lambda row: row.created
     )
 
 
-def going_on(reading: Reading, partition: int) -> Iterator[Row]:
-    """Yield the workflows of a partition that are not over, and maybe some that are."""
-    since = fold(reading, partition)
-    for row in reading.stored.going_on(partition):
-        if row.summary.id not in since:
-            yield Row(row.summary, partition, row.queue)
-    yield from since.values()
+def _matching(reading: Reading, stored: Stored, partition: int, filters: Filters) -> list[Row]:
+    since = _fold(reading, stored, partition)
+    rows = [
+        Row(row.summary, partition, row.queue) for row in stored.rows(partition, filters) if row.summary.id not in since
+    ]
+    rows += (row for row in since.values() if filters.match(row.summary))
+    return rows
 
 
-def fold(reading: Reading, partition: int) -> dict[str, Row]:
-    """Fold those of a partition's events that are not in the stored views; payloads are passed over.
+def going_on(reading: Reading, partition: int) -> list[Row]:
+    """Return the workflows of a partition that are not over, and maybe some that are."""
 
-    Returns the workflows they are of, by id.
+    def look(stored: Stored) -> list[Row]:
+        since = _fold(reading, stored, partition)
+        rows = stored.going_on(partition)
+        kept = [Row(row.summary, partition, row.queue) for row in rows if row.summary.id not in since]
+        return [*kept, *since.values()]
+
+    return reading.looked_up(look)
+
+
+def _fold(reading: Reading, stored: Stored | None, partition: int, moment_us: int | None = None) -> dict[str, Row]:
+    """Fold those of a partition's events that are not in the stored views, up to the first that is younger than a time.
+
+    ``stored`` None: all of them. Payloads are passed over. Returns the workflows they are of, by id.
     """
-    return _fold(reading, partition, reading.stored.next_offset(partition), None)
-
-
-def _fold(reading: Reading, partition: int, start: int, moment_us: int | None) -> dict[str, Row]:
-    """Fold a partition's events from an offset on, up to the first that is younger than a time."""
     current = CurrentState()
     queues = SignalQueues()
+    start = 0 if stored is None else stored.next_offset(partition)
     for record in reading.records(reading.events_topic, partition, start):
         event = reading.decode(record)
         if event is None:
@@ -93,7 +98,7 @@ def _fold(reading: Reading, partition: int, start: int, moment_us: int | None) -
         if moment_us is not None and event.time_us > moment_us:
             break
         workflow_id = event.workflow_id
-        if start and workflow_id not in current and (row := reading.stored.get(workflow_id)) is not None:
+        if stored is not None and workflow_id not in current and (row := stored.get(workflow_id)) is not None:
             current.restore(row.summary)
             queues.restore({workflow_id: row.queued} if row.queued else {})
         known = current.get(workflow_id)

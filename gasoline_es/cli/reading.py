@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gasoline_es.cli.failures import Failure, Misuse
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.codec import decode
 from gasoline_es.core.events import Event
 from gasoline_es.core.topics import Topics
-from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.errors import GenerationDamaged, LogCorrupt, LogError
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.manifest import read_manifest
 from gasoline_es.log.names import check_namespace
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gasoline_es.cli.stored import Stored
 
 DEFAULT_NAMESPACE: Final = "default"
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -48,6 +50,17 @@ class Reading:
 
             self._stored = open_stored(self.log)
         return self._stored
+
+    def looked_up(self, look: Callable[[Stored], T]) -> T:
+        """Return what is made of the stored views; if they turn out damaged, of none: then the log is folded from its start."""
+        try:
+            return look(self.stored)
+        except GenerationDamaged:
+            from gasoline_es.cli.stored import Stored
+
+            self.close()
+            self._stored = Stored(self.log, None)
+            return look(self._stored)
 
     def close(self) -> None:
         """Let go of the stored views."""

@@ -12,6 +12,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.listing import going_on
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import Reading
+from gasoline_es.cli.stored import Stored
 from gasoline_es.core.announced import WORKER, Announced, announced_as
 from gasoline_es.log.port import Owner
 
@@ -78,7 +79,11 @@ def registered(reading: Reading, *, gone: bool = False) -> Registered:
 
 def _announced(reading: Reading) -> list[Announced]:
     """Return what stands in the registry, in order of the workers' starts: of each worker the last record counts."""
-    topic, stored = reading.topics.registry, reading.stored
+    return reading.looked_up(lambda stored: _announced_in(reading, stored))
+
+
+def _announced_in(reading: Reading, stored: Stored) -> list[Announced]:
+    topic = reading.topics.registry
     latest: dict[str, tuple[int, Announced | str | None]] = {
         worker: (time_us, said) for worker, time_us, said in stored.announced()
     }

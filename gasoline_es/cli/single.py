@@ -53,8 +53,8 @@ def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
 
 def _records(reading: Reading, partition: int, workflow_id: str) -> Iterator[Record]:
     """Yield the records of a partition among which those of a workflow are: as few as the stored views know of."""
-    topic, since = reading.events_topic, reading.stored.next_offset(partition)
-    row = reading.stored.get(workflow_id)
+    topic = reading.events_topic
+    row, since = reading.looked_up(lambda stored: (stored.get(workflow_id), stored.next_offset(partition)))
     if row is not None:
         lie = located(row.events)
         if lie.forgotten:

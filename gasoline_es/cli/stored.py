@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gasoline_es.core.announced import Announced
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.topics import Topics
-from gasoline_es.errors import LogError, ProjectionError
+from gasoline_es.errors import GenerationDamaged, LogError, ProjectionError
 from gasoline_es.log.port import Log
 from projections.announced_table import AnnouncedTable
-from projections.known import unknown_so_far
+from projections.known import stands, unknown_so_far
 from projections.stores.opening import open_store
 from projections.stores.port import START, Feed, Position, Snapshot
 from projections.workflow_rows import WorkflowRow
@@ -41,27 +42,53 @@ class Stored:
         return self._positions.get(Feed(topic, partition), START).next_offset
 
     def announced(self) -> list[tuple[str, int, Announced | str]]:
-        """Return what workers said last and did not take back: worker, when, and what, or why it does not read."""
-        return [] if self._announced is None else self._announced.standing()
+        """Return what workers said last and did not take back: worker, when, and what, or why it does not read.
+
+        Raises: GenerationDamaged.
+        """
+        if self._announced is None:
+            return []
+        with _damage():
+            return self._announced.standing()
 
     def announced_last(self, worker: str) -> tuple[int, Announced | str | None] | None:
-        """Return when a worker said something last, and what; nothing if it took that back."""
-        return None if self._announced is None else self._announced.last_of(worker)
+        """Return when a worker said something last, and what; nothing if it took that back. Raises: GenerationDamaged."""
+        if self._announced is None:
+            return None
+        with _damage():
+            return self._announced.last_of(worker)
 
     def get(self, workflow_id: str) -> WorkflowRow | None:
-        return None if self._table is None else self._table.get(workflow_id)
+        """Return a workflow's row. Raises: GenerationDamaged."""
+        if self._table is None:
+            return None
+        with _damage():
+            return self._table.get(workflow_id)
 
     def rows(self, partition: int, wanted: Filters) -> Iterator[WorkflowRow]:
-        """Yield the rows of a partition that match, in order of creation."""
-        return iter(()) if self._table is None else self._table.rows(partition, wanted)
+        """Yield the rows of a partition that match, in order of creation. Raises: GenerationDamaged."""
+        if self._table is not None:
+            with _damage():
+                yield from self._table.rows(partition, wanted)
 
     def going_on(self, partition: int) -> Iterator[WorkflowRow]:
-        """Yield the rows of all that are not over, in order of dispatch."""
-        return iter(()) if self._table is None else self._table.going_on(partition)
+        """Yield the rows of all that are not over, in order of dispatch. Raises: GenerationDamaged."""
+        if self._table is not None:
+            with _damage():
+                yield from self._table.going_on(partition)
 
     def close(self) -> None:
         if self._snapshot is not None:
             self._snapshot.close()
+
+
+@contextmanager
+def _damage() -> Generator[None]:
+    """Take whatever goes wrong for damage: bytes that the database takes for sound may still be no row."""
+    try:
+        yield
+    except Exception as error:
+        raise GenerationDamaged(f"the stored views cannot be read: {error}", projection=NAME, store="") from error
 
 
 def open_stored(log: Log) -> Stored:
@@ -69,7 +96,7 @@ def open_stored(log: Log) -> Stored:
     snapshot: Snapshot[object] | None = None
     try:
         snapshot = open_store(log).snapshot(NAME)
-        if snapshot.meta.version == VERSION and unknown_so_far(log, snapshot.meta, snapshot.positions) is None:
+        if stands(log, snapshot.meta, snapshot.positions, VERSION, unknown_so_far)[0] == "usable":
             return Stored(log, snapshot)
     except (LogError, ProjectionError):
         pass

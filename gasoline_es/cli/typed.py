@@ -89,13 +89,15 @@ def tags_of(tags: Sequence[str] | None) -> dict[str, str]:
 
 def time_range(since: str | None, until: str | None, older_than: str | None) -> tuple[int | None, int | None]:
     """Return from when on and before when, microseconds UTC. Raises: Misuse: one is no time, or nothing is between."""
+    from gasoline_es.core.durations import MIN_US
+
     now_us = time.time_ns() // 1000
     since_us = None if since is None else _time_us("--since", since, now_us)
     ends = [] if until is None else [_time_us("--until", until, now_us)]
     if older_than is not None:
         if (age_us := _age_us(older_than)) is None:
             raise Misuse(f"--older-than {older_than!r} is no age: write it as 90s, 15m, 2h or 7d")
-        ends.append(now_us - age_us)
+        ends.append(max(now_us - age_us, MIN_US))
     until_us = min(ends, default=None)
     if since_us is not None and until_us is not None and until_us <= since_us:
         raise Misuse("nothing is made since a time and before an earlier one: see --since, --until and --older-than")
@@ -122,11 +124,11 @@ def _age_us(text: str) -> int | None:
 
 
 def _time_us(option: str, text: str, now_us: int) -> int:
-    from gasoline_es.core.durations import parse_time
+    from gasoline_es.core.durations import MIN_US, parse_time
 
     age_us = _age_us(text)
     if age_us is not None:
-        return now_us - age_us
+        return max(now_us - age_us, MIN_US)  # nothing is older
     try:
         return parse_time(text)
     except ValueError as error:

@@ -41,11 +41,10 @@ def fold(
             one.apply(event, db)
         return db
     memory = connect_memory()
-    with memory.ours():
-        memory.execute("BEGIN")
+    memory.begin("BEGIN")
     one.setup(memory)
     for event in events:
         one.apply(event, memory)
-    with memory.ours():
-        memory.execute("COMMIT")
+    memory.require_transaction()
+    memory.end("COMMIT")
     return memory

@@ -35,7 +35,6 @@ Threads: a generation is used by one thread at a time. A store may be used by se
 
 from __future__ import annotations
 
-import errno
 import re
 import sqlite3
 from abc import ABC, abstractmethod
@@ -45,7 +44,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from gasoline_es.errors import PositionMoved, ProjectionError, ProjectionNotBuilt, Superseded
+from gasoline_es.errors import GenerationDamaged, PositionMoved, ProjectionError, ProjectionNotBuilt, Superseded
 from gasoline_es.log.port import Record
 
 Db = TypeVar("Db")
@@ -72,6 +71,10 @@ POINTS: Final = (
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _NAME_CHARACTERS_MAX: Final = 40
+
+
+class Forked(ProjectionError):
+    """This process was forked from one that has the store open, and cannot use it."""
 
 
 class Feed(NamedTuple):
@@ -179,8 +182,8 @@ class Write(ABC, Generic[Db]):
         """
 
     @abstractmethod
-    def stop(self, feed: Feed, stop: Stop) -> None:
-        """Say that a feed stands before this event, in place of what was said before."""
+    def stop(self, feed: Feed, stop: Stop) -> bool:
+        """Say that a feed stands before this event, in place of what was said before; False: it is past it already."""
 
 
 class Generation(ABC, Generic[Db]):
@@ -192,10 +195,6 @@ class Generation(ABC, Generic[Db]):
     @abstractmethod
     def positions(self) -> dict[Feed, Position]:
         """Return where each feed stands now; one that was never moved is not there."""
-
-    @abstractmethod
-    def stops(self) -> dict[Feed, Stop]:
-        """Return the feeds that stand before an event that could not be applied."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Mapping[Feed, Position]]:
@@ -269,6 +268,11 @@ class Store(ABC, Generic[Db]):
             f"projection {name!r} in {self.url} cannot be used: {why}", projection=name, store=self.url
         )
 
+    def _damaged(self, name: str, why: str) -> GenerationDamaged:
+        return GenerationDamaged(
+            f"projection {name!r} in {self.url} cannot be used: {why}", projection=name, store=self.url
+        )
+
     def _too_fast(self, name: str) -> ProjectionError:
         return self._failed(name, "its generations replace each other faster than one can be opened")
 
@@ -286,7 +290,8 @@ class Store(ABC, Generic[Db]):
 
         ``readonly``: to read it for long; as of one moment in :meth:`Generation.reading`, and else as of each statement.
 
-        Raises: ProjectionError: it cannot be read (damaged, or not ours): :meth:`discard` it.
+        Raises: GenerationDamaged: nobody can use it: :meth:`discard` it. ProjectionError: it cannot be opened by this process,
+            or not now.
         """
 
     @abstractmethod
@@ -306,6 +311,10 @@ class Store(ABC, Generic[Db]):
 
         Call it with the :meth:`building` lock.
         """
+
+    @abstractmethod
+    def abandon(self, new: Generation[Db]) -> None:
+        """Close a generation of :meth:`create` and remove it, unless it is current. Call it with the :meth:`building` lock."""
 
     @abstractmethod
     def swap(self, new: Generation[Db], catch_up: CatchUp) -> None:
@@ -328,7 +337,10 @@ class Store(ABC, Generic[Db]):
 
     @abstractmethod
     def snapshot(self, name: str) -> Snapshot[Db]:
-        """Open the current generation to read it as of now. Raises: ProjectionNotBuilt: there is none."""
+        """Open the current generation to read it as of now.
+
+        Raises: ProjectionNotBuilt: there is none, or it was given up. GenerationDamaged. ProjectionError: it cannot be opened.
+        """
 
     @abstractmethod
     def scratch(self, name: str, version: int, setup: Setup[Db]) -> Generation[Db]:
@@ -373,11 +385,7 @@ def is_damage(error: BaseException) -> bool:
     """
     if isinstance(error, sqlite3.Error):  # one that SQLite did not make has no name
         return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
-    if isinstance(error, OSError):
-        return error.errno == errno.EINVAL  # readlink(2) of what is no symlink
-    if not isinstance(error, ProjectionError) or error.retryable:
-        return False
-    return True if error.__cause__ is None else is_damage(error.__cause__)
+    return isinstance(error, GenerationDamaged)
 
 
 def superseded(meta: Meta, store: str, why: str) -> Superseded:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
@@ -36,7 +37,7 @@ from projections.stores.port import (
     still_behind,
     superseded,
 )
-from projections.stores.postgres_connection import Connection, StoreConnection, connect, statement
+from projections.stores.postgres_connection import BEGIN, BEGIN_READING, Connection, StoreConnection, connect, statement
 from projections.stores.postgres_generation import (
     TEMPORARY,
     PostgresGeneration,
@@ -48,7 +49,6 @@ from projections.stores.postgres_generation import (
     read_rows,
     read_stops,
     read_tables,
-    roll_back,
     set_state,
     translated,
     use_schema,
@@ -142,7 +142,7 @@ class PostgresStore(Store[Connection]):
                         if meta is not None and meta.state != "superseded":
                             return self._opened(db, meta)
                         if self._current_number(db, name) == number:
-                            raise self._failed(name, f"generation {number} was given up, or is missing")
+                            raise self._damaged(name, f"generation {number} was given up, or is missing")
                     raise self._too_fast(name)
             except BaseException:
                 db.close()
@@ -183,7 +183,7 @@ class PostgresStore(Store[Connection]):
     def _next_number(self, db: Connection, name: str) -> int:
         """Take the next number, for good."""
         stable = self._stable(name)
-        db.execute("BEGIN")
+        db.execute(BEGIN)
         lock(db, stable)
         db.execute(statement("CREATE SCHEMA IF NOT EXISTS {}", stable))
         db.execute(
@@ -242,12 +242,20 @@ class PostgresStore(Store[Connection]):
         finally:
             db.close()
 
+    def abandon(self, new: Generation[Connection]) -> None:
+        """Remove a generation that was not built (see the port)."""
+        name, number = new.meta.projection, new.meta.generation
+        new.close()
+        with self._connected(name) as db:
+            if self._current_number(db, name) != number:
+                self._drop(db, name, number)
+
     def swap(self, new: Generation[Connection], catch_up: CatchUp) -> None:
         """Make a generation the current one (see the port), in one transaction."""
         assert isinstance(new, PostgresGeneration)
         name, number = new.meta.projection, new.meta.generation
         with self._connected(name) as db:
-            db.execute("BEGIN")
+            db.execute(BEGIN)
             try:
                 old = self._current_number(db, name, for_update=True)
                 if old == number:
@@ -266,7 +274,7 @@ class PostgresStore(Store[Connection]):
                 self._take_place(db, name, number, old)
                 db.execute("COMMIT")
             finally:
-                roll_back(db)
+                db.undo()
             self._reach("swapped")
         self._reach("marked")
         self.remove_old(name)
@@ -301,7 +309,7 @@ class PostgresStore(Store[Connection]):
     def discard(self, name: str) -> None:
         """Make no generation the current one (see the port)."""
         with self._connected(name) as db:
-            db.execute("BEGIN")
+            db.execute(BEGIN)
             try:
                 old = self._current_number(db, name, for_update=True)
                 if old is None:
@@ -313,7 +321,7 @@ class PostgresStore(Store[Connection]):
                 self._make_views(db, name, None)
                 db.execute("COMMIT")
             finally:
-                roll_back(db)
+                db.undo()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -330,11 +338,14 @@ class PostgresStore(Store[Connection]):
                             raise self._not_built(name)
                         schema = self._schema(name, number)
                         use_schema(db, schema)
-                        db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                        db.execute(BEGIN_READING)
                         # This also keeps the schema from being dropped.
                         meta = read_meta(db, schema)
                         if meta is not None and meta.state != "superseded":
                             return PostgresSnapshot(db, meta, read_positions(db, schema))
+                        db.undo()
+                        if meta is not None and self._current_number(db, name) == number:
+                            raise self._not_built(name)  # it was given up
                 except errors.UndefinedTable:  # dropped just now
                     pass
                 except BaseException:
@@ -392,13 +403,18 @@ class PostgresStore(Store[Connection]):
             current = self._current_number(db, name)
             if current is None:
                 return
-            db.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_REMOVE_WAIT_MS)))
             for number in self._numbers(db, name):
                 if number < current:
-                    try:
-                        db.execute(statement("DROP SCHEMA IF EXISTS {} CASCADE", self._schema(name, number)))
-                    except errors.LockNotAvailable:
-                        continue
+                    self._drop(db, name, number)
+
+    def _drop(self, db: Connection, name: str, number: int) -> None:
+        with suppress(errors.LockNotAvailable):
+            db.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_REMOVE_WAIT_MS)))
+            db.execute(BEGIN)
+            db.execute(statement("DROP SCHEMA IF EXISTS {} CASCADE", self._schema(name, number)))
+            db.execute("COMMIT")
+        if db.info.transaction_status != TransactionStatus.IDLE:
+            db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Hold nothing."""

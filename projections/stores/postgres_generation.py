@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 
 from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
@@ -33,7 +32,7 @@ from projections.stores.port import (
     nothing,
     superseded,
 )
-from projections.stores.postgres_connection import Connection, StoreConnection, statement
+from projections.stores.postgres_connection import BEGIN_READING, Connection, StoreConnection, statement
 
 _TABLES: Final = """
 CREATE TABLE gasoline_meta(
@@ -56,8 +55,7 @@ TEMPORARY: Final = "pg_temp"
 
 def make_tables(db: StoreConnection, schema: str, meta: Meta, setup: Setup[Any], reach: Reach = nothing) -> None:
     """Make a schema with ours and the projection's tables, in one transaction."""
-    with db.ours():
-        db.execute("BEGIN")
+    db.begin()
     try:
         with db.ours():
             if schema != TEMPORARY:
@@ -70,13 +68,13 @@ def make_tables(db: StoreConnection, schema: str, meta: Meta, setup: Setup[Any],
             )
             db.execute("INSERT INTO gasoline_open VALUES (1)")
         setup(db)
-        require_transaction(db, meta, "its setup")
+        db.require_sound()
         reach("created")
         with db.ours():
             db.execute("DELETE FROM gasoline_open")
-            db.execute("COMMIT")
+        db.end()
     except BaseException:
-        roll_back(db)
+        db.undo()
         raise
 
 
@@ -116,27 +114,6 @@ def set_state(db: StoreConnection, schema: str, state: State) -> None:
     """Say what the generation is now."""
     with db.ours():
         db.execute(statement("UPDATE {}.gasoline_meta SET state = %s", schema), (state,))
-
-
-def roll_back(db: StoreConnection) -> None:
-    """Undo what is open; a connection that is lost has nothing open."""
-    if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
-        with db.ours():
-            db.execute("ROLLBACK")
-
-
-def require_transaction(db: StoreConnection, meta: Meta, who: str) -> None:
-    """Raises: ProjectionError: a statement ended the transaction, and what came after it stands by itself."""
-    if db.info.transaction_status != TransactionStatus.IDLE:
-        return
-    with db.ours():
-        db.execute("UPDATE gasoline_meta SET state = 'superseded'")
-    raise ProjectionError(
-        f"projection {meta.projection!r}: a statement of {who} ended the store's transaction, so what came after it may count "
-        f"without its position. Generation {meta.generation} was given up, and is built anew; leave transactions to the store",
-        projection=meta.projection,
-        generation=meta.generation,
-    )
 
 
 def read_tables(db: Connection) -> list[Table]:
@@ -200,9 +177,12 @@ class PostgresWrite(Write[Connection]):
             'DELETE FROM {}.gasoline_stops WHERE topic = %s AND partition = %s AND "offset" <= %s', *names
         )
         self._stop: Final = statement(
-            "INSERT INTO {}.gasoline_stops AS s VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (topic, partition) DO UPDATE "
-            'SET "offset" = excluded."offset", event = excluded.event, error = excluded.error, time_us = excluded.time_us',
-            *names,
+            "INSERT INTO {}.gasoline_stops AS s SELECT %s, %s, %s, %s, %s, %s WHERE NOT EXISTS (SELECT 1 FROM "
+            '{}.gasoline_positions WHERE topic = %s AND partition = %s AND "offset" >= %s) ON CONFLICT (topic, partition) '
+            'DO UPDATE SET "offset" = excluded."offset", event = excluded.event, error = excluded.error, '
+            "time_us = excluded.time_us",
+            schema,
+            schema,
         )
 
     def positions(self) -> dict[Feed, Position]:
@@ -215,12 +195,7 @@ class PostgresWrite(Write[Connection]):
             raise ValueError(
                 f"the position of {feed} would go from {before.offset} to {after.offset}, which is no way on"
             )
-        require_transaction(self._guarded, self._meta, "the projection")
-        if self.db.info.transaction_status == TransactionStatus.INERROR:  # of the projection, not of the store
-            raise psycopg.errors.InFailedSqlTransaction(
-                "a statement of the projection failed, and its error was caught: nothing of the transaction can count. Make a "
-                "savepoint (`with db.transaction():`) around what may fail"
-            )
+        self._guarded.require_sound()
         with translated(self._url, self._meta.projection), self._guarded.ours():
             if before == START:
                 moved = self.db.execute(self._insert, (*feed, *after))
@@ -231,11 +206,13 @@ class PostgresWrite(Write[Connection]):
         if moved.rowcount != 1:
             raise moved_elsewhere(self._meta, feed, before, self.positions().get(feed, START))
 
-    def stop(self, feed: Feed, stop: Stop) -> None:
+    def stop(self, feed: Feed, stop: Stop) -> bool:
+        """Say that a feed stands before this event (see the port)."""
         with translated(self._url, self._meta.projection), self._guarded.ours():
             # PostgreSQL's texts hold no NUL, and an error's message may.
             texts = (stop.event.replace("\0", "�"), stop.error.replace("\0", "�"))
-            self.db.execute(self._stop, (*feed, stop.offset, *texts, stop.time_us))
+            said = self.db.execute(self._stop, (*feed, stop.offset, *texts, stop.time_us, *feed, stop.offset))
+        return said.rowcount == 1
 
 
 class PostgresGeneration(Generation[Connection]):
@@ -270,22 +247,18 @@ class PostgresGeneration(Generation[Connection]):
         with self._speaking():
             return read_positions(self.db, self.schema)
 
-    def stops(self) -> dict[Feed, Stop]:
-        with self._speaking():
-            return read_stops(self.db, self.schema)
-
     @contextmanager
     def reading(self) -> Generator[Mapping[Feed, Position]]:
         """Read as of one moment (see the port)."""
         db = self.guarded
         with self._speaking():
-            db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            db.execute(BEGIN_READING)
         try:
             with self._speaking():
                 positions = read_positions(db, self.schema)
             yield positions
         finally:
-            roll_back(db)
+            db.undo()
 
     @contextmanager
     def writing(self) -> Generator[Write[Connection]]:
@@ -293,21 +266,19 @@ class PostgresGeneration(Generation[Connection]):
         db = self.guarded
         try:
             with self._speaking():
-                db.execute("BEGIN")
+                db.begin()
                 lock(db, self.schema)
                 self._require_current()
                 db.execute(statement("INSERT INTO {}.gasoline_open VALUES (1)", self.schema))
             self._reach("begun")
             yield self._write
-            require_transaction(db, self.meta, "the projection")
+            db.require_sound()
             self._reach("moved")
             with self._speaking():
                 db.execute(statement("DELETE FROM {}.gasoline_open", self.schema))
-                db.execute("COMMIT")
-        except BaseException as error:
-            if not db.closed and not isinstance(error, ProjectionError) and not _is_of_database(error):
-                require_transaction(db, self.meta, "the projection")
-            roll_back(db)
+                db.end()
+        except BaseException:
+            db.undo()
             raise
         self._reach("stored")
 
@@ -321,14 +292,6 @@ class PostgresGeneration(Generation[Connection]):
 
     def close(self) -> None:
         self.guarded.close()
-
-
-def _is_of_database(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, psycopg.Error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def lock(db: Connection, what: str) -> None:

@@ -10,6 +10,7 @@ A removed file lives on for those who have it open (Linux). A reader who finds i
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
@@ -17,13 +18,13 @@ import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from portalocker.constants import LockFlags
 from portalocker.exceptions import LockException
 from portalocker.portalocker import FlockLocker
 
-from gasoline_es.errors import ProjectionError
+from gasoline_es.errors import GenerationDamaged, ProjectionError
 from projections.stores.port import (
     CatchUp,
     Feed,
@@ -38,11 +39,12 @@ from projections.stores.port import (
     Store,
     Table,
     check_name,
+    is_damage,
     nothing,
     still_behind,
     superseded,
 )
-from projections.stores.sqlite_connection import StoreConnection, connect, mark
+from projections.stores.sqlite_connection import StoreConnection, connect, mark, projection_of
 from projections.stores.sqlite_generation import (
     SqliteGeneration,
     has_key,
@@ -52,7 +54,6 @@ from projections.stores.sqlite_generation import (
     read_rows,
     read_stops,
     read_tables,
-    roll_back,
     set_state,
     translated,
 )
@@ -100,9 +101,10 @@ class SqliteStore(Store[sqlite3.Connection]):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._failed(name, f"{self._link(name)} is not the symlink it should be: {error}") from error
+            failed = self._damaged if error.errno == errno.EINVAL else self._failed  # EINVAL: it is no symlink
+            raise failed(name, f"{self._link(name)} is not the symlink it should be: {error}") from error
         if target is None or target["name"] != name:
-            raise self._failed(name, f"{self._link(name)} does not point to a generation of it")
+            raise self._damaged(name, f"{self._link(name)} does not point to a generation of it")
         return int(target["number"])
 
     def _numbers(self, name: str) -> list[int]:
@@ -125,7 +127,7 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def _relink(self, name: str, number: int) -> None:
         """Make a generation the current one, durably."""
-        beside = f"{self._link(name)}.tmp"
+        beside = f"{self._link(name)}.{number}.tmp"
         with suppress(FileNotFoundError):  # of one that died here
             os.unlink(beside)
         os.symlink(os.path.basename(self._path(name, number)), beside)
@@ -135,7 +137,10 @@ class SqliteStore(Store[sqlite3.Connection]):
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def _open(self, name: str, number: int, *, mode: str = "rw") -> tuple[StoreConnection, Meta] | None:
-        """Open a file; None: it is gone, or nothing was ever committed in it. Raises: ProjectionError: it is damaged."""
+        """Open a file; None: it is gone, or nothing was ever committed in it.
+
+        Raises: GenerationDamaged. ProjectionError: this process cannot open it, or not now.
+        """
         path = self._path(name, number)
         db: StoreConnection | None = None
         try:
@@ -144,14 +149,16 @@ class SqliteStore(Store[sqlite3.Connection]):
                 db.execute(self._synchronous)
             meta = read_meta(db)
             if meta is not None and (meta.projection, meta.generation) != (name, number):
-                raise self._failed(name, f"{path} is generation {meta.generation} of {meta.projection!r}")
+                raise self._damaged(name, f"{path} is generation {meta.generation} of {meta.projection!r}")
             if meta is not None:
+                db.projection = name
                 return db, meta
         except (sqlite3.Error, TypeError) as error:  # TypeError: no row in our own table
             if os.path.exists(path):
                 if db is not None:
                     db.close()
-                raise self._failed(name, f"{path}: {error}") from error
+                damaged = isinstance(error, TypeError) or is_damage(error)
+                raise (self._damaged if damaged else self._failed)(name, f"{path}: {error}") from error
         except BaseException:
             if db is not None:
                 db.close()
@@ -170,7 +177,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             if opened is not None:
                 return opened
             if self._linked(name) == number:
-                raise self._failed(name, f"{self._path(name, number)} is missing or empty")
+                raise self._damaged(name, f"{self._path(name, number)} is missing or empty")
         raise self._too_fast(name)
 
     def _generation(self, db: StoreConnection, meta: Meta) -> SqliteGeneration:
@@ -185,7 +192,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         db, meta = opened
         if meta.state == "superseded" and self._linked(name) == meta.generation:
             db.close()
-            raise self._failed(name, f"generation {meta.generation} was given up")
+            raise self._damaged(name, f"generation {meta.generation} was given up")
         return self._generation(db, meta)
 
     def again(self, meta: Meta) -> Generation[sqlite3.Connection]:
@@ -238,7 +245,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             return None
         try:
             opened = self._open(name, numbers[-1])
-        except ProjectionError:  # damaged: nobody needs it
+        except GenerationDamaged:  # nobody needs it
             return None
         if opened is None:
             return None
@@ -257,9 +264,15 @@ class SqliteStore(Store[sqlite3.Connection]):
     @contextmanager
     def building(self, name: str, *, wait: bool = True) -> Generator[bool]:
         """Hold the lock of whoever builds (see the port): a kernel lock on ``<name>.lock``."""
+        with self._locked(name, "lock", wait=wait) as held:
+            yield held
+
+    @contextmanager
+    def _locked(self, name: str, what: Literal["lock", "swap"], *, wait: bool = True) -> Generator[bool]:
+        """Hold a kernel lock, which is free once the process is dead. ``swap``: of whoever changes what is current."""
         check_name(name)
         os.makedirs(self._directory, exist_ok=True)
-        fd = os.open(f"{self._directory}/{name}.lock", os.O_CREAT | os.O_RDWR, 0o666)
+        fd = os.open(f"{self._directory}/{name}.{what}", os.O_CREAT | os.O_RDWR, 0o666)
         try:
             flags = LockFlags.EXCLUSIVE if wait else LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING
             try:
@@ -273,53 +286,53 @@ class SqliteStore(Store[sqlite3.Connection]):
         finally:
             os.close(fd)
 
+    def abandon(self, new: Generation[sqlite3.Connection]) -> None:
+        """Remove a generation that was not built (see the port)."""
+        name, number = new.meta.projection, new.meta.generation
+        new.close()
+        if self._linked_or_broken(name) != number:
+            self._remove(name, number)
+
     def swap(self, new: Generation[sqlite3.Connection], catch_up: CatchUp) -> None:
         """Make a generation the current one (see the port)."""
         assert isinstance(new, SqliteGeneration)
         name = new.meta.projection
         with translated(self.url, name):
             new.db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # most of it, before anybody has to wait
-        for _ in range(_TRIES):
-            linked = self._linked(name)
+        with self._locked(name, "swap"):
+            linked = self._linked_or_broken(name)
             if linked == new.meta.generation:
                 return
             if linked is not None and linked > new.meta.generation:
                 raise superseded(new.meta, self.url, f"generation {linked} is the current one")
-            old = None if linked is None else self._lock_old(name, linked)
-            try:
-                if self._linked(name) != linked:
-                    continue
+            with self._old_locked(name, linked) as old:
                 self._take_place(new, old, catch_up)
-            finally:
-                if old is not None:
-                    roll_back(old)
-                    old.close()
             self._reach("marked")
-            self.remove_old(name)
-            return
-        raise self._failed(name, "its generations replace each other faster than this one can")
+        self.remove_old(name)
 
-    def _lock_old(self, name: str, number: int) -> StoreConnection | None:
-        """Hold the write lock of the generation that is to be replaced. None: it is damaged, and nobody can write there."""
+    @contextmanager
+    def _old_locked(self, name: str, number: int | None) -> Generator[StoreConnection | None]:
+        """Hold the write lock of the generation that is to be replaced. None: there is none, or nobody can write there."""
+        db: StoreConnection | None = None
         try:
-            opened = self._open(name, number)
-        except ProjectionError:
-            return None
-        if opened is None:
-            return None
-        db, _ = opened
-        try:
-            with translated(self.url, name), db.ours():
-                db.execute("BEGIN IMMEDIATE" + mark())
-        except BaseException:
-            db.close()
-            raise
-        return db
+            with suppress(GenerationDamaged):
+                opened = self._open(name, number) if number else None
+                if opened is not None:
+                    db = opened[0]
+                    with translated(self.url, name), db.ours():
+                        db.execute("BEGIN IMMEDIATE" + mark())
+            yield db
+        finally:
+            if db is not None:
+                with suppress(sqlite3.Error):
+                    db.undo()
+                db.close()
 
     def _take_place(self, new: SqliteGeneration, old: StoreConnection | None, catch_up: CatchUp) -> None:
         name = new.meta.projection
         self._reach("swap locked")
-        with translated(self.url, name):
+        stood: dict[Feed, Position] = {}
+        with suppress(GenerationDamaged), translated(self.url, name):  # what is damaged stands nowhere
             stood = self._positions_of_log(old)
         catch_up(stood)
         behind = still_behind(new.positions(), stood)
@@ -331,8 +344,12 @@ class SqliteStore(Store[sqlite3.Connection]):
             new.db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # synced before anything points to it
         self._relink(name, new.meta.generation)
         self._reach("swapped")
-        if old is not None:
-            with translated(self.url, name), old.ours():
+        self._supersede(name, old)
+
+    def _supersede(self, name: str, old: StoreConnection | None) -> None:
+        """Mark what is current no more. What says so is the symlink: a mark that cannot be made does no harm."""
+        if old is not None and old.in_transaction:
+            with suppress(GenerationDamaged), translated(self.url, name), old.ours():
                 set_state(old, "superseded")
                 old.execute("COMMIT" + mark())
 
@@ -348,26 +365,18 @@ class SqliteStore(Store[sqlite3.Connection]):
         linked = self._linked_or_broken(name)
         if linked is None:
             return
-        old = self._lock_old(name, linked) if linked else None
-        try:
+        with self._locked(name, "swap"), self._old_locked(name, linked) as old:
             if self._linked_or_broken(name) != linked:
                 return  # somebody else has discarded or replaced it
             os.unlink(self._link(name))
             self._sync_directory()
-            if old is not None:
-                with translated(self.url, name), old.ours():
-                    set_state(old, "superseded")
-                    old.execute("COMMIT" + mark())
-        finally:
-            if old is not None:
-                roll_back(old)
-                old.close()
+            self._supersede(name, old)
 
     def _linked_or_broken(self, name: str) -> int | None:
         """As :meth:`_linked`; 0: what is there is no symlink to a generation."""
         try:
             return self._linked(name)
-        except ProjectionError:
+        except GenerationDamaged:
             return 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -378,10 +387,14 @@ class SqliteStore(Store[sqlite3.Connection]):
             opened = self._open_linked(name, mode="ro")
             if opened is None:
                 raise self._not_built(name)
-            snapshot = SqliteSnapshot(opened[0])
+            with translated(self.url, name):
+                snapshot = SqliteSnapshot(opened[0])
             # Opened just as it was removed, it may lack what only its write-ahead log had.
             if self._linked(name) == snapshot.meta.generation:
-                return snapshot
+                if snapshot.meta.state != "superseded":
+                    return snapshot
+                snapshot.close()
+                raise self._not_built(name)  # it was given up
             snapshot.close()
         raise self._too_fast(name)
 
@@ -402,13 +415,16 @@ class SqliteStore(Store[sqlite3.Connection]):
         return SqliteGeneration(db, meta, self.url, lambda: True)
 
     def tables(self, db: sqlite3.Connection) -> list[Table]:
-        return read_tables(db)
+        with translated(self.url, projection_of(db)):
+            return read_tables(db)
 
     def rows(self, db: sqlite3.Connection, table: Table) -> Iterator[Row]:
-        return read_rows(db, table)
+        with translated(self.url, projection_of(db)):
+            yield from read_rows(db, table)
 
     def has_key(self, db: sqlite3.Connection, table: Table, key: Row) -> bool:
-        return has_key(db, table, key)
+        with translated(self.url, projection_of(db)):
+            return has_key(db, table, key)
 
     def names(self) -> list[str]:
         found = (_FILE.fullmatch(entry) for entry in self._entries())
@@ -444,9 +460,12 @@ class SqliteStore(Store[sqlite3.Connection]):
             return
         for number in self._numbers(name):
             if number < linked:
-                for beside in _BESIDE:
-                    with suppress(FileNotFoundError):
-                        os.unlink(self._path(name, number) + beside)
+                self._remove(name, number)
+
+    def _remove(self, name: str, number: int) -> None:
+        for beside in _BESIDE:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(name, number) + beside)
 
     def close(self) -> None:
         """Hold nothing."""

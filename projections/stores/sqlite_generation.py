@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from gasoline_es.errors import ProjectionError
+from gasoline_es.errors import GenerationDamaged, ProjectionError
 from projections.stores.port import (
     START,
     Feed,
@@ -21,6 +21,7 @@ from projections.stores.port import (
     Stop,
     Table,
     Write,
+    is_damage,
     moved_elsewhere,
     nothing,
     superseded,
@@ -46,25 +47,25 @@ _INSERT: Final = "INSERT INTO gasoline_positions VALUES (?, ?, ?, ?, ?) ON CONFL
 _UPDATE: Final = """UPDATE gasoline_positions SET "offset" = ?, place = ?, digest = ?
     WHERE topic = ? AND partition = ? AND "offset" = ? AND digest = ?"""
 
+_STOP: Final = """INSERT OR REPLACE INTO gasoline_stops SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (
+    SELECT 1 FROM gasoline_positions WHERE topic = ? AND partition = ? AND "offset" >= ?)"""
 _PASSED: Final = 'DELETE FROM gasoline_stops WHERE topic = ? AND partition = ? AND "offset" <= ?'
 
 
 def make_tables(db: StoreConnection, meta: Meta, setup: Setup[sqlite3.Connection], reach: Reach = nothing) -> None:
     """Make ours and the projection's tables, in one transaction."""
-    with db.ours():
-        db.execute("BEGIN IMMEDIATE" + mark())
+    db.begin("BEGIN IMMEDIATE" + mark())
     try:
         with db.ours():
             db.executescript(_TABLES)
             row = (meta.projection, meta.version, meta.log_id, meta.namespace, meta.generation, meta.state)
             db.execute(f"INSERT INTO gasoline_meta VALUES (?, ?, ?, ?, ?, ?){mark()}", row)  # noqa: S608  # a comment
         setup(db)
-        require_transaction(db, meta, "its setup")
+        db.require_transaction()
         reach("created")
-        with db.ours():
-            db.execute("COMMIT" + mark())
+        db.end("COMMIT" + mark())
     except BaseException:
-        roll_back(db)
+        db.undo()
         raise
 
 
@@ -124,27 +125,6 @@ def set_state(db: StoreConnection, state: State) -> None:
         db.execute(f"UPDATE gasoline_meta SET state = ?{mark()}", (state,))  # noqa: S608  # a comment
 
 
-def roll_back(db: StoreConnection) -> None:
-    """Undo what is open. SQLite may have done so by itself: after some errors it does."""
-    if db.in_transaction:
-        with db.ours():
-            db.execute("ROLLBACK" + mark())
-
-
-def require_transaction(db: StoreConnection, meta: Meta, who: str) -> None:
-    """Raises: ProjectionError: a statement made SQLite end the transaction, and what came after it stands by itself."""
-    if db.in_transaction:
-        return
-    set_state(db, "superseded")
-    raise ProjectionError(
-        f"projection {meta.projection!r}: a statement of {who} rolled the store's transaction back (INSERT OR ROLLBACK, or an "
-        f"error that was caught), so what came after it may count without its position. Generation {meta.generation} was given "
-        f"up, and is built anew; let errors of the database leave the function",
-        projection=meta.projection,
-        generation=meta.generation,
-    )
-
-
 class SqliteWrite(Write[sqlite3.Connection]):
     """See :class:`~projections.stores.port.Write`."""
 
@@ -164,7 +144,7 @@ class SqliteWrite(Write[sqlite3.Connection]):
             raise ValueError(
                 f"the position of {feed} would go from {before.offset} to {after.offset}, which is no way on"
             )
-        require_transaction(self._guarded, self._meta, "the projection")
+        self._guarded.require_transaction()
         with translated(self._url, self._meta.projection), self._guarded.ours():
             if before == START:
                 moved = self.db.execute(self._statements.insert, (*feed, *after))
@@ -174,9 +154,11 @@ class SqliteWrite(Write[sqlite3.Connection]):
         if moved.rowcount != 1:
             raise moved_elsewhere(self._meta, feed, before, self.positions().get(feed, START))
 
-    def stop(self, feed: Feed, stop: Stop) -> None:
+    def stop(self, feed: Feed, stop: Stop) -> bool:
+        """Say that a feed stands before this event (see the port)."""
         with translated(self._url, self._meta.projection), self._guarded.ours():
-            self.db.execute(f"INSERT OR REPLACE INTO gasoline_stops VALUES (?, ?, ?, ?, ?, ?){mark()}", (*feed, *stop))  # noqa: S608
+            said = self.db.execute(_STOP + mark(), (*feed, *stop, *feed, stop.offset))
+        return said.rowcount == 1
 
 
 class _Statements:
@@ -216,42 +198,36 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
         with translated(self._url, self.meta.projection):
             return read_positions(self.db)
 
-    def stops(self) -> dict[Feed, Stop]:
-        with translated(self._url, self.meta.projection):
-            return read_stops(self.db)
-
     @contextmanager
     def reading(self) -> Generator[Mapping[Feed, Position]]:
         """Read as of one moment (see the port)."""
         db = self.guarded
-        with translated(self._url, self.meta.projection), db.ours():
-            db.execute(self._statements.read)
+        with translated(self._url, self.meta.projection):
+            db.begin(self._statements.read)
         try:
             with translated(self._url, self.meta.projection):
                 positions = read_positions(db)
             yield positions
         finally:
-            roll_back(db)
+            db.undo()
 
     @contextmanager
     def writing(self) -> Generator[Write[sqlite3.Connection]]:
         """Hold the write lock; commit at the block's end (see the port)."""
         db = self.guarded
-        with translated(self._url, self.meta.projection), db.ours():
-            db.execute(self._statements.begin)
+        with translated(self._url, self.meta.projection):
+            db.begin(self._statements.begin)
         try:
             with translated(self._url, self.meta.projection):
                 self._require_current()
             self._reach("begun")
             yield SqliteWrite(db, self.meta, self._url, self._statements)
-            require_transaction(db, self.meta, "the projection")
+            db.require_transaction()
             self._reach("moved")
-            with translated(self._url, self.meta.projection), db.ours():
-                db.execute(self._statements.commit)
-        except BaseException as error:
-            if not _is_of_database(error):  # one that SQLite raised left at once: nothing came after it
-                require_transaction(db, self.meta, "the projection")
-            roll_back(db)
+            with translated(self._url, self.meta.projection):
+                db.end(self._statements.commit)
+        except BaseException:
+            db.undo()
             raise
         self._reach("stored")
 
@@ -266,21 +242,12 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
         self.db.close()
 
 
-def _is_of_database(error: BaseException | None) -> bool:
-    """Whether an error is SQLite's, or ours, or was raised for one of these."""
-    while error is not None:
-        if isinstance(error, sqlite3.Error | ProjectionError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 @contextmanager
 def translated(url: str, projection: str) -> Generator[None]:
-    """Let what SQLite says of the store itself be a ProjectionError that names where."""
+    """Let what SQLite says of the store itself be a ProjectionError that names where; of damage, a GenerationDamaged."""
     try:
         yield
     except sqlite3.Error as error:
-        raise ProjectionError(
+        raise (GenerationDamaged if is_damage(error) else ProjectionError)(
             f"the store of projection {projection!r} in {url} failed: {error}", projection=projection, store=url
         ) from error

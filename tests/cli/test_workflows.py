@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gasoline_es import Gasoline, WorkflowContext, workflow
+from gasoline_es import ActivityContext, Gasoline, WorkflowContext, activity, workflow
 from tests.cli.histories import HOSTILE, Story
 from tests.cli.terminal import invoke, jq, settled
+from tests.projection.damaging import damage
 
 LIST_KEYS = [
     "id", "name", "status", "tags", "error", "created", "completed", "ray_id", "waiting_for", "waiting_until",
@@ -64,6 +65,8 @@ def test_list_gives_one_object_for_each_workflow_in_order_of_creation(story: Sto
         (["--since", "9999-01-01T00:00:00Z"], []),
         (["--until", "9999-01-01T00:00:00Z"], ["fulfil", "doomed", "hostile", "waiting", "doubtful"]),
         (["--until", "1d"], []),
+        (["--since", "999999999d"], ["fulfil", "doomed", "hostile", "waiting", "doubtful"]),
+        (["--older-than", "999999999d"], []),
         (["--older-than", "1d"], []),
         (["--older-than", "0s", "--until", "2020-01-01T00:00:00Z"], []),
         (["--limit", "2"], ["waiting", "doubtful"]),
@@ -395,3 +398,44 @@ def test_history_as_json_can_be_read_by_jq_alone(story: Story) -> None:
     assert taken == [{"amount": 7}, {"text": "left over"}, {"amount": 8}]
     failed = jq('select(.data.error) | "\\(.data.location) \\(.data.error.message)"', text)
     assert failed == ["{1} no route to the bank"]
+
+
+# --- damaged views ----------------------------------------------------------------------------------------------------
+
+
+@workflow
+async def greet(ctx: WorkflowContext, number: int) -> int:
+    return await ctx.activity(answer, number)
+
+
+@activity
+async def answer(ctx: ActivityContext, number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize("table", ["gasoline_positions", "gasoline_meta", "workflow_rows"])
+def test_damage_of_the_stored_views_costs_a_fold_and_nothing_else(table: str, tmp_path: Path) -> None:
+    """A page that opening does not look at, too: all is shown as it was, from the log."""
+    url = f"file:{tmp_path}/log"
+
+    async def run() -> str:
+        async with Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([greet]):
+            handles = [await gasoline.dispatch(greet, number) for number in range(30)]
+            for handle in handles:
+                await handle.output(timeout=20)
+            return handles[0].id
+
+    def shown() -> list[tuple[int, str, str]]:
+        commands = (["list"], ["list", "--name", "greet", "--limit", "3"], ["get", one], ["history", one])
+        done = [invoke("--log", url, "workflow", *command) for command in commands]
+        done.append(invoke("--log", url, "registry"))
+        return [(one.status, one.stdout, one.stderr) for one in done]
+
+    one = asyncio.run(run())
+    before = shown()
+    assert all(status == 0 for status, _, _ in before)
+    damage(tmp_path / "log/projections/default/workflows.sqlite", table)
+    assert shown() == before
+    done = invoke("--log", url, "projections", "verify")
+    assert done.status == 1
+    assert "mistake in gasoline" not in done.stderr

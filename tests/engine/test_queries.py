@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -151,3 +151,21 @@ async def test_a_list_is_shown_as_it_was(any_world: World) -> None:
     assert await listed(any_world, as_of=datetime(2020, 1, 1, tzinfo=UTC)) == []
     with pytest.raises(ValueError, match="payloads"):
         await listed(any_world, as_of=moments[0][0], payloads=True)
+
+
+FIRST = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))
+LAST = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12)))
+
+
+@pytest.mark.parametrize("moment", [FIRST, LAST], ids=["first", "last"])
+async def test_a_time_that_utc_has_not_is_refused(moment: datetime, world: World) -> None:
+    """Its year is from 1 to 9999 where it is written, and not in UTC."""
+    process = await world.worker(ten_steps)
+    handle = await process.gasoline.dispatch(ten_steps, 5)
+    for name in ("since", "until", "as_of"):
+        with pytest.raises(ValueError, match=f"{name} cannot be represented"):
+            _ = [one async for one in process.gasoline.list(**{name: moment})]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="as_of cannot be represented"):
+        await process.gasoline.get(handle.id, as_of=moment)
+    inside = moment.replace(tzinfo=UTC)
+    assert len([one async for one in process.gasoline.list(**{"until" if moment is LAST else "since": inside})]) == 1  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gasoline_es.core.events import Event, Unreadable, WorkflowCompleted
-from gasoline_es.errors import LogCorrupt, ProjectionNotBuilt, ProjectionStopped
+from gasoline_es.errors import DefinitionError, LogCorrupt, ProjectionError, ProjectionNotBuilt, ProjectionStopped
 from gasoline_es.log.memory import open_memory_log
-from gasoline_es.log.port import Log, NewRecord, Record
-from projections.building import Progress, rebuild
+from gasoline_es.log.port import Log, NewRecord, Record, Section
+from projections import building
+from projections.building import Build, Progress, rebuild
 from projections.comparing import verify
 from projections.definition import Projection, projection
 from projections.folding import Folding
+from projections.generation_fold import GenerationFold
+from projections.partition_fold import PartitionFold
+from projections.reading import ProjectionView
 from projections.running import Notice, Runner
-from projections.stores.port import Feed, Store
+from projections.stores.port import Feed, Position, Store
 from projections.stores.sqlite import SqliteStore
 from tests.projection.conftest import OpenStore
 from tests.projection.orders import (
     TOPIC,
     append,
     append_orders,
+    apply_order,
     completed,
     dispatched,
     encoded,
@@ -677,3 +683,197 @@ async def test_a_runner_follows_until_it_is_stopped(log: Log, store: Store[Any])
                 continue
         runner.stop()
         running.result(WAIT_S)
+
+
+# --- under load -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rebuild_ends_while_more_and_more_is_appended(log: Log, open_store: OpenStore) -> None:
+    """As much comes as is folded: it folds what there was as it began, and what the old tables have."""
+    store = open_store()
+    await append_orders(log, *range(30))
+    await append_orders(log, *range(501), partition=1, first=100)  # so the two come to an end at different steps
+    keep_up(log, store, turnover())
+    numbers = count(1_000)
+    owned = {partition: await log.acquire(partition) for partition in (0, 1)}
+
+    def append_one() -> None:
+        sections = [
+            Section(partition, owned[partition].epoch, [encoded(next(numbers), 1, dispatched(1), partition)])
+            for partition in (0, 1)
+        ]
+        log.append_now(sections)
+
+    rebuild(log, store, turnover(then=lambda event, db: append_one()))
+    ((_, orders, _), *_) = read(store)
+    assert orders >= 30
+    assert generations(store) == [2]
+
+    runner = Runner(log, store, [turnover(then=lambda event, db: append_one())])
+    runner.run_once()  # it ends, too
+    assert read(store)[0][1] > orders
+    assert verify(log, store, turnover()).difference is None
+
+
+async def test_a_build_is_swapped_once_what_comes_meanwhile_gets_no_less(
+    log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "LITTLE", 3)
+    owned = await log.acquire(0)
+    numbers = count(1)
+
+    def append_some(amount: int) -> None:
+        log.append_now([Section(0, owned.epoch, [encoded(next(numbers), 1, dispatched(1)) for _ in range(amount)])])
+
+    def steps_of(*amounts: int) -> int:
+        """Return how many steps a build folds, during which so many records come, one after the other."""
+        generation = store.create("turnover", 1, make_tables)
+        build = Build(log, store, GenerationFold(turnover(), generation, log, lambda error: None))
+        for step, amount in enumerate(amounts):
+            if build.step():
+                build.fold.close()
+                return step
+            append_some(amount)
+        raise AssertionError("it has not come to an end")
+
+    append_some(10)
+    assert steps_of(0, 1) == 1
+    assert steps_of(3, 1) == 1  # a little, which the swap folds
+    assert steps_of(9, 5, 3, 1) == 3  # less and less
+    assert steps_of(9, 9, 9, 9) == 2  # it does not get less, however long it goes on
+
+
+async def test_a_share_is_folded_to_where_the_log_ended_as_it_began(log: Log, store: Store[Any]) -> None:
+    """Whoever folds one may be who appends: what comes from then on is not waited for."""
+    await append_orders(log, *range(10))
+    await append_orders(log, *range(501), partition=1, first=100)
+    owned = await log.acquire(0)
+    came = count(1_000)
+
+    def append_one(event: Event, db: Any) -> None:
+        log.append_now([Section(0, owned.epoch, [encoded(next(came), 1, dispatched(1))])])
+
+    generation = store.create("turnover", 1, make_tables)
+    fold = GenerationFold(turnover(then=append_one), generation, log, lambda error: None)
+    ends = fold.ends([0, 1])
+    fold.fold_to(ends)
+    assert fold.left(ends) == 0
+    assert fold.behind([0])
+    fold.close()
+
+
+async def test_what_came_since_a_feed_was_read_ahead_is_there_at_the_next_step(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, *range(500))  # as many as a first chunk has
+    generation = store.create("turnover", 1, make_tables)
+    fold = PartitionFold(turnover(), generation, log, 0)
+    feed = Feed(TOPIC, 0)
+    assert fold.step(feed) == 500
+    await append_orders(log, 7, first=1_000)
+    assert fold.step(feed) == 1
+    await append_orders(log, 7, first=2_000)
+    assert fold.step(feed) == 1
+    assert fold.step(feed) == 0
+    generation.close()
+
+
+async def test_a_stop_that_another_process_is_past_is_gone_on_from(log: Log, open_store: OpenStore) -> None:
+    store = open_store()
+    await append_orders(log, 5, 666, 7)
+    keep_up(log, store, turnover(), notices=[])
+    rebuilt = store.create("turnover", 2, make_tables)
+    told: list[ProjectionStopped] = []
+    other = open_store().again(rebuilt.meta)
+
+    def refuse(event: Event, db: Any) -> None:
+        if event.data.input == b"666":  # type: ignore[union-attr]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            raise RuntimeError("not this one")
+
+    fold = GenerationFold(turnover(then=refuse), rebuilt, log, told.append)
+    stop, stopped = fold._stop, list[ProjectionStopped]()  # pyright: ignore[reportPrivateUsage]
+
+    def overtaken(feed: Feed, error: ProjectionStopped) -> int:
+        stopped.append(error)
+        faster = GenerationFold(turnover(), other, log, told.append)
+        while faster.step([0]):
+            pass
+        return stop(feed, error)
+
+    fold._stop = overtaken  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+    assert fold.step([0]) == 1
+    assert [error.offset for error in stopped] == [1]
+    assert fold.step([0]) == 0
+    assert told == []
+    assert fold.position(Feed(TOPIC, 0)).offset == 2
+    assert [info.stops for info in store.generations("turnover")] == [{}, {}]
+    fold.close()
+    other.close()
+
+
+# --- code that does not fit -------------------------------------------------------------------------------------------
+
+
+class OfTopics(Projection):
+    name = "of-topics"
+
+    def setup(self, db: Any) -> None:
+        db.execute("CREATE TABLE counted(topic VARCHAR(40))")
+
+    def read(self, record: Record) -> Any:
+        return record
+
+    def apply(self, event: Any, db: Any) -> None:
+        db.execute(f"INSERT INTO counted VALUES ({parameter(db)})", (event.topic,))  # noqa: S608
+
+
+async def test_tables_of_other_topics_than_the_codes_are_not_compared(log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5)
+    await append(log, 0, [NewRecord("default.schedules", 0, "k", b'"v"', 1)])
+    code = OfTopics()
+    code.topics = ("events", "schedules")
+    keep_up(log, store, code)
+    assert verify(log, store, code).difference is None
+    code.topics = ("events",)
+    with pytest.raises(
+        ProjectionError, match=r"topics that this code does not fold: default\.schedules\. Raise its version"
+    ):
+        verify(log, store, code)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"only": WorkflowCompleted}, "a tuple of kinds of events"),
+        ({"only": 7}, "a tuple of kinds of events"),
+        ({"only": (7,)}, "7 is none"),
+        ({"only": (["it"],)}, r"\['it'\] is none"),
+        ({"only": (Event,)}, "Event'> is none"),
+        ({"topics": 7}, "last words of topics' names"),
+        ({"topics": "events"}, "last words of topics' names"),
+        ({"topics": ()}, "last words of topics' names"),
+        ({"topics": {"events"}}, "last words of topics' names"),
+        ({"topics": ("evnts",)}, "no topic 'evnts' to fold: topics are of events, "),
+        ({"topics": ("events", 7)}, "no topic 7 to fold"),
+        ({"topics": ("default.events",)}, "no topic 'default.events' to fold"),
+        ({"topics": ("inbox",)}, "no topic 'inbox' to fold"),
+        ({"topics": ("events", "events")}, "named twice"),
+    ],
+)
+def test_what_cannot_be_folded_is_refused_when_it_is_defined(given: dict[str, Any], told: str) -> None:
+    make = projection("given", setup=make_tables, **given)
+    with pytest.raises(DefinitionError, match=told):
+        make(apply_order)
+
+
+@pytest.mark.parametrize(
+    "feed", [Feed("default.schedules", 0), Feed("other.events", 0), Feed(TOPIC, 2), Feed(TOPIC, -1)]
+)
+async def test_a_position_that_is_never_reached_is_not_waited_for(feed: Feed, log: Log, store: Store[Any]) -> None:
+    await append_orders(log, 5)
+    keep_up(log, store, turnover())
+    view = ProjectionView(log, store, turnover())
+    with view.snapshot() as snapshot:
+        await view.wait_for(snapshot.positions, timeout=WAIT_S)
+    with pytest.raises(
+        ValueError, match=re.escape(f"does not fold partition {feed.partition} of topic {feed.topic!r}")
+    ):
+        await view.wait_for({feed: Position(0, 0, "")}, timeout=WAIT_S)

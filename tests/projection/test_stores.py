@@ -210,20 +210,113 @@ def test_a_projection_cannot_change_what_the_store_keeps(statement: str, store: 
     assert counted(store) == (2, 1)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "memory"], indirect=True)
-def test_a_transaction_that_sqlite_itself_rolled_back_gives_the_generation_up(store: Store[sqlite3.Connection]) -> None:
-    def conflict(db: sqlite3.Connection) -> None:
-        with pytest.raises(sqlite3.IntegrityError):
-            db.execute("INSERT OR ROLLBACK INTO counted VALUES ('event', 1)")
-        # The error is forgotten, and what is counted after it counts at once, by itself.
+def by_a_conflict(db: sqlite3.Connection) -> None:
+    db.execute("INSERT OR ROLLBACK INTO counted VALUES ('event', 1)")
+
+
+def by_a_trigger(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TRIGGER refuse BEFORE DELETE ON counted BEGIN SELECT RAISE(ROLLBACK, 'not to be deleted'); END")
+    db.execute("DELETE FROM counted")
+
+
+MORE = "INSERT INTO counted VALUES ('more', 1)"
+
+
+def execute(db: sqlite3.Connection) -> None:
+    count(db, "event")  # a statement that SQLite has prepared before
+
+
+def execute_by_a_cursor(db: sqlite3.Connection) -> None:
+    db.cursor().execute(MORE)
+
+
+def execute_by_a_cursor_of_another_class(db: sqlite3.Connection) -> None:
+    sqlite3.Cursor(db).execute(MORE)
+
+
+def execute_many(db: sqlite3.Connection) -> None:
+    db.executemany("INSERT INTO counted VALUES (?, 1)", [("more",), ("most",)])
+
+
+def execute_a_script(db: sqlite3.Connection) -> None:
+    db.executescript(f"{MORE}; {MORE}")
+
+
+def execute_a_script_by_a_cursor(db: sqlite3.Connection) -> None:
+    db.cursor().executescript(f"{MORE};")
+
+
+def write_into_a_blob(db: sqlite3.Connection) -> None:
+    with db.blobopen("counted", "name", 1) as blob:
+        blob.write(b"EVENT")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("end", [by_a_conflict, by_a_trigger])
+@pytest.mark.parametrize(
+    "more",
+    [
+        execute,
+        execute_by_a_cursor,
+        execute_by_a_cursor_of_another_class,
+        execute_many,
+        execute_a_script,
+        execute_a_script_by_a_cursor,
+        write_into_a_blob,
+    ],
+)
+@pytest.mark.parametrize("raised", [True, False])
+def test_nothing_counts_that_comes_after_sqlite_itself_has_rolled_back(
+    end: Callable[[Any], None], more: Callable[[Any], None], raised: bool, store: Store[sqlite3.Connection]
+) -> None:
+    def roll_back_and_go_on(db: sqlite3.Connection) -> None:
+        try:
+            end(db)
+        except sqlite3.IntegrityError:
+            try:
+                more(db)
+            finally:
+                if raised:
+                    raise
 
     generation = built(store, up_to=0)
-    with pytest.raises(ProjectionError, match="rolled the store's transaction back"):
-        change(generation, at(0), at(1), conflict)
-    with pytest.raises(Superseded):
-        change(generation, at(0), at(1))
-    with pytest.raises(ProjectionError, match="was given up"):
-        store.current("counts")
+    for _ in range(2):
+        with pytest.raises(sqlite3.Error):
+            change(generation, at(0), at(1), roll_back_and_go_on)
+        with store.snapshot("counts") as snapshot:
+            assert snapshot.db.execute("SELECT * FROM counted").fetchall() == [("event", 1)]
+            assert snapshot.positions == {FEED: at(0)}
+    fold(generation, 1)
+    assert counted(store) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory"], indirect=True)
+def test_an_error_that_rolled_back_and_was_forgotten_costs_the_transaction(store: Store[sqlite3.Connection]) -> None:
+    def forget(db: sqlite3.Connection) -> None:
+        with pytest.raises(sqlite3.IntegrityError):
+            by_a_conflict(db)
+
+    def begin_and_forget(db: sqlite3.Connection) -> None:
+        setup(db)
+        count(db, "event")
+        forget(db)
+
+    def write_and_forget(*, move: bool) -> None:
+        with generation.writing() as write:
+            forget(write.db)
+            if move:
+                write.move(FEED, at(0), at(1))
+
+    generation = built(store, up_to=0)
+    for move in (True, False):
+        with pytest.raises(sqlite3.OperationalError, match="roll the store's transaction back"):
+            write_and_forget(move=move)
+    with pytest.raises(sqlite3.OperationalError, match="roll the store's transaction back"):
+        store.create("others", 1, begin_and_forget)
+    assert store.generations("others") == []
+    assert counted(store) == (1, 0)
+    fold(generation, 1)
+    assert counted(store) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"], indirect=True)

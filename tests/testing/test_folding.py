@@ -78,7 +78,7 @@ def test_what_is_no_projection_is_refused() -> None:
         ("turnover", True, ("events",), "a version is a whole number from 1 up"),
         ("turnover", 1, (), "topics are the last words"),
         ("turnover", 1, "events", "topics are the last words"),
-        ("turnover", 1, ("shop.events",), "topics are the last words"),
+        ("turnover", 1, ("shop.events",), "no topic 'shop.events' to fold"),
     ],
 )
 def test_a_definition_that_cannot_be_is_refused(name: str, version: int, topics: tuple[str, ...], told: str) -> None:
