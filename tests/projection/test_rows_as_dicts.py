@@ -32,7 +32,8 @@ def make_tables(db: Any) -> None:
 
 @projection("dicts", setup=make_tables)
 def dicts(event: Event, db: Any) -> None:
-    db.row_factory = as_dict if isinstance(db, sqlite3.Connection) else dict_row
+    factory: Any = as_dict if isinstance(db, sqlite3.Connection) else dict_row
+    db.row_factory = factory
     found = db.execute("SELECT n FROM orders").fetchone()
     db.execute(f"UPDATE orders SET n = {found['n'] + 1}")  # noqa: S608  # a number
 
