@@ -8,7 +8,7 @@ from typing import Final
 
 from gasoline_es.errors import ProjectionStopped
 from gasoline_es.log.port import Log
-from projections.definition import Projection
+from projections.definition import Projection, setup_of
 from projections.generation_fold import GenerationFold
 from projections.known import begun
 from projections.parallel import RECORDS_WORTH_IT, fold_all, shares
@@ -114,7 +114,7 @@ def rebuild(
     """
     told: list[ProjectionStopped] = []
     with store.building(projection.name):
-        generation = store.create(projection.name, projection.version, projection.setup)
+        generation = store.create(projection.name, projection.version, setup_of(projection))
         fold = GenerationFold(projection, generation, log, told.append)
         try:
             build = Build(log, store, fold)
@@ -145,5 +145,5 @@ def begin(
 ) -> Build:
     """Go on with the build of one that died in it, or begin one. With the store's ``building`` lock held."""
     found = begun(store, projection.name, projection.version, log)
-    generation = found or store.create(projection.name, projection.version, projection.setup)
+    generation = found or store.create(projection.name, projection.version, setup_of(projection))
     return Build(log, store, fold_into(generation))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gasoline_es.errors import PositionMoved, ProjectionError
 from gasoline_es.log.port import Log
 from projections.building import OnProgress, Progress
-from projections.definition import Projection
+from projections.definition import Projection, setup_of
 from projections.known import stands
 from projections.partition_fold import PartitionFold
 from projections.stores.port import AnyStore, Feed, Position, Table
@@ -59,7 +59,7 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
                 f"projection {name!r} cannot be compared {what}: {why}", projection=name, store=store.url
             )
         _require_topics(log, projection, stored.positions)
-        scratch = store.scratch(name, projection.version, projection.setup)
+        scratch = store.scratch(name, projection.version, setup_of(projection))
         try:
             total = sum(position.next_offset for position in stored.positions.values())
             done = 0

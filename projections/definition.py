@@ -211,6 +211,25 @@ def _check_function(made: Projection, what: str, fn: Callable[..., Any], given: 
         return
 
 
+def setup_of(given: Projection) -> Setup:
+    """Return a projection's ``setup`` as a store calls it: an exit that it asks for is an error of its own."""
+
+    def setup(db: Any) -> None:
+        try:
+            given.setup(db)
+        except Exception:
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise ProjectionError(
+                f"the setup of projection {given.name!r} raised {error!r}: it has to make tables, and to return",
+                projection=given.name,
+            ) from error
+
+    return setup
+
+
 def check_projections(given: Sequence[object]) -> list[Projection]:
     """Return projections, each name once. Raises: DefinitionError."""
     made = [check_projection(one) for one in given]

@@ -68,7 +68,10 @@ class EachEvent:
                     event = read(record)
                     if not unwanted or _type_by(event) not in unwanted:
                         apply(event, db)
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            # Whatever else it is, an exit or a cancel too, it is this event's: others are folded all the same.
             raise ApplyFailed(record, described(record, event)) from error
 
     def committed(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from gasoline_es.errors import ProjectionStopped
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
+from gasoline_es.orphans import end_with_parent
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
 from projections.stores.opening import open_store
@@ -62,7 +63,11 @@ def fold_all(given: Sequence[Share], on_poll: Callable[[], None]) -> None:
     If one of them dies, or cannot load the projection, all end: what is left is for the caller to fold.
     """
     # A fresh interpreter for each: a fork would copy whatever threads and locks this one has.
-    with suppress(BrokenProcessPool), ProcessPoolExecutor(len(given), multiprocessing.get_context("spawn")) as pool:
+    processes = multiprocessing.get_context("spawn")
+    with (
+        suppress(BrokenProcessPool),
+        ProcessPoolExecutor(len(given), processes, initializer=end_with_parent) as pool,
+    ):
         pending = {pool.submit(fold_share, share) for share in given}
         while pending:
             done, pending = wait(pending, _POLL_S, FIRST_EXCEPTION)

@@ -97,9 +97,9 @@ class PartitionFold:
         """Fold all of it, or what comes before the first record that cannot be applied."""
         try:
             self._fold(feed, records)
-        except Exception as error:
+        except BaseException as error:
             self._read.pop(feed, None)  # what comes next is no longer what was read ahead
-            if isinstance(error, ProjectionError):
+            if isinstance(error, ProjectionError | KeyboardInterrupt):
                 raise
             if isinstance(error, ApplyFailed):
                 before = [record for record in records if _before(record, error.record)]

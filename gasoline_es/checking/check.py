@@ -28,6 +28,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.state import OVER, WorkflowState
+from gasoline_es.orphans import end_with_parent
 
 T = TypeVar("T")
 
@@ -327,6 +328,7 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 def _begin_worker(code: Code, source: Source, read: Any) -> None:
+    end_with_parent()
     signal.signal(signal.SIGINT, _leave)
     sys.stdout = sys.stderr  # answers come from the first process alone
     workflows = code.load()

@@ -173,7 +173,7 @@ class PostgresStore(Store[Connection]):
         with translated(self.url, name):
             db = connect(self._conninfo)
         try:
-            make_tables(db, self._schema(name, number), meta, setup, self._reach)
+            make_tables(db, self._schema(name, number), meta, setup, self.url, self._reach)
             with db.ours():
                 return self._opened(db, meta)
         except BaseException:
@@ -360,7 +360,7 @@ class PostgresStore(Store[Connection]):
         with translated(self.url, name):
             db = connect(self._conninfo)
         try:
-            make_tables(db, TEMPORARY, meta, setup)
+            make_tables(db, TEMPORARY, meta, setup, self.url)
             return PostgresGeneration(db, meta, self.url, TEMPORARY, TEMPORARY, nothing)
         except BaseException:
             db.close()

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 from psycopg.abc import Params
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from gasoline_es.errors import ProjectionError
 
@@ -65,11 +66,14 @@ class StoreConnection(psycopg.Connection[Any]):
 
     @contextmanager
     def ours(self) -> Generator[None]:
-        """Within this block the store speaks."""
+        """Within this block the store speaks, and its rows are tuples, whatever those who were given it have set."""
         self._ours += 1
+        rows, cursors = self.row_factory, self.cursor_factory
+        self.row_factory, self.cursor_factory = tuple_row, StoreCursor
         try:
             yield
         finally:
+            self.row_factory, self.cursor_factory = rows, cursors
             self._ours -= 1
 
     def begin(self) -> None:

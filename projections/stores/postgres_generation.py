@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import tuple_row
 
 from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
@@ -53,11 +54,17 @@ CREATE TABLE gasoline_open(id integer PRIMARY KEY REFERENCES gasoline_closed DEF
 TEMPORARY: Final = "pg_temp"
 
 
-def make_tables(db: StoreConnection, schema: str, meta: Meta, setup: Setup[Any], reach: Reach = nothing) -> None:
-    """Make a schema with ours and the projection's tables, in one transaction."""
-    db.begin()
+def make_tables(
+    db: StoreConnection, schema: str, meta: Meta, setup: Setup[Any], url: str, reach: Reach = nothing
+) -> None:
+    """Make a schema with ours and the projection's tables, in one transaction.
+
+    Raises: what ``setup`` raises; ProjectionError.
+    """
+    with translated(url, meta.projection):
+        db.begin()
     try:
-        with db.ours():
+        with translated(url, meta.projection), db.ours():
             if schema != TEMPORARY:
                 db.execute(statement("CREATE SCHEMA {}", schema))
             use_schema(db, schema)
@@ -70,9 +77,10 @@ def make_tables(db: StoreConnection, schema: str, meta: Meta, setup: Setup[Any],
         setup(db)
         db.require_sound()
         reach("created")
-        with db.ours():
-            db.execute("DELETE FROM gasoline_open")
-        db.end()
+        with translated(url, meta.projection):
+            with db.ours():
+                db.execute("DELETE FROM gasoline_open")
+            db.end()
     except BaseException:
         db.undo()
         raise
@@ -127,7 +135,7 @@ def read_tables(db: Connection) -> list[Table]:
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
         WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
         GROUP BY c.oid, c.relname ORDER BY c.relname"""
-    found = db.execute(select).fetchall()
+    found = plain(db).execute(select).fetchall()
     return [
         Table(name, tuple(columns), tuple(key or ()))
         for name, columns, key in found
@@ -141,9 +149,14 @@ def read_rows(db: Connection, table: Table) -> Iterator[Row]:
     texts = [sql.SQL("{}::text").format(sql.Identifier(column)) for column in table.columns]  # json has no order
     order = sql.SQL(", ").join(map(sql.Identifier, table.key) if table.key else texts)
     select = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(columns, sql.Identifier(table.name), order)
-    with db.transaction(), psycopg.ServerCursor(db, "gasoline_rows") as cursor:
+    with db.transaction(), psycopg.ServerCursor(db, "gasoline_rows", row_factory=tuple_row) as cursor:
         cursor.execute(select)
         yield from cursor
+
+
+def plain(db: Connection) -> psycopg.Cursor[Row]:
+    """Return a cursor whose rows are tuples, whatever those who were given the connection have set."""
+    return db.cursor(row_factory=tuple_row)
 
 
 def has_key(db: Connection, table: Table, key: Row) -> bool:
@@ -152,7 +165,7 @@ def has_key(db: Connection, table: Table, key: Row) -> bool:
         sql.SQL("{} IS NOT DISTINCT FROM %s").format(sql.Identifier(column)) for column in table.key
     )
     select = sql.SQL("SELECT 1 FROM {} WHERE {}").format(sql.Identifier(table.name), where)
-    return db.execute(select, key).fetchone() is not None
+    return plain(db).execute(select, key).fetchone() is not None
 
 
 class PostgresWrite(Write[Connection]):

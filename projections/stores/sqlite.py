@@ -222,7 +222,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             with translated(self.url, name):
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(self._synchronous)
-            make_tables(db, meta, setup, self._reach)
+            make_tables(db, meta, setup, self.url, self._reach)
         except BaseException:
             db.close()
             raise
@@ -258,7 +258,12 @@ class SqliteStore(Store[sqlite3.Connection]):
             db.close()
             return None
         if meta.state == "live":  # its builder died just before the rename
-            set_state(db, "building")
+            try:
+                with translated(self.url, name):
+                    set_state(db, "building")
+            except BaseException:
+                db.close()
+                raise
         return self._generation(db, meta)
 
     @contextmanager
@@ -404,11 +409,13 @@ class SqliteStore(Store[sqlite3.Connection]):
         with tempfile.TemporaryDirectory(prefix="gasoline-") as directory:
             path = f"{directory}/{name}.sqlite"
             Path(path).touch()
-            db = connect(path, mode="rw")
-            db.execute("PRAGMA journal_mode = MEMORY")  # it has no name to lay a journal beside
-            db.execute("PRAGMA synchronous = OFF")
+            with translated(self.url, name):
+                db = connect(path, mode="rw")
             try:
-                make_tables(db, meta, setup)
+                with translated(self.url, name):
+                    db.execute("PRAGMA journal_mode = MEMORY")  # it has no name to lay a journal beside
+                    db.execute("PRAGMA synchronous = OFF")
+                make_tables(db, meta, setup, self.url)
             except BaseException:
                 db.close()
                 raise

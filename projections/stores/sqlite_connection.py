@@ -95,10 +95,11 @@ class StoreConnection(sqlite3.Connection):
 
     @contextmanager
     def ours(self) -> Generator[None]:
-        """Within this block the store speaks."""
+        """Within this block the store speaks, and its rows are plain."""
         self._ours += 1
         try:
-            yield
+            with plain(self):
+                yield
         finally:
             self._ours -= 1
 
@@ -172,6 +173,17 @@ class StoreConnection(sqlite3.Connection):
         else:
             return sqlite3.SQLITE_OK
         return sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def plain(db: sqlite3.Connection) -> Generator[None]:
+    """Within this block rows are tuples and texts are ``str``, whatever those who were given the connection have set."""
+    rows, texts = db.row_factory, db.text_factory
+    db.row_factory, db.text_factory = None, str
+    try:
+        yield
+    finally:
+        db.row_factory, db.text_factory = rows, texts
 
 
 def connect(path: str, *, mode: str) -> StoreConnection:

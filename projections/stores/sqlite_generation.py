@@ -26,7 +26,7 @@ from projections.stores.port import (
     nothing,
     superseded,
 )
-from projections.stores.sqlite_connection import StoreConnection, mark
+from projections.stores.sqlite_connection import StoreConnection, mark, plain
 
 _TABLES: Final = """
 CREATE TABLE gasoline_meta(
@@ -43,6 +43,9 @@ CREATE TABLE gasoline_stops(
 ) WITHOUT ROWID;
 """
 
+_ROWS_AT_ONCE: Final = 500
+_OF_THE_MACHINE: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB")
+
 _INSERT: Final = "INSERT INTO gasoline_positions VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _UPDATE: Final = """UPDATE gasoline_positions SET "offset" = ?, place = ?, digest = ?
     WHERE topic = ? AND partition = ? AND "offset" = ? AND digest = ?"""
@@ -52,18 +55,31 @@ _STOP: Final = """INSERT OR REPLACE INTO gasoline_stops SELECT ?, ?, ?, ?, ?, ? 
 _PASSED: Final = 'DELETE FROM gasoline_stops WHERE topic = ? AND partition = ? AND "offset" <= ?'
 
 
-def make_tables(db: StoreConnection, meta: Meta, setup: Setup[sqlite3.Connection], reach: Reach = nothing) -> None:
-    """Make ours and the projection's tables, in one transaction."""
-    db.begin("BEGIN IMMEDIATE" + mark())
+def make_tables(
+    db: StoreConnection, meta: Meta, setup: Setup[sqlite3.Connection], url: str, reach: Reach = nothing
+) -> None:
+    """Make ours and the projection's tables, in one transaction.
+
+    Raises: what ``setup`` raises; ProjectionError.
+    """
+    with translated(url, meta.projection):
+        db.begin("BEGIN IMMEDIATE" + mark())
     try:
-        with db.ours():
+        with translated(url, meta.projection), db.ours():
             db.executescript(_TABLES)
             row = (meta.projection, meta.version, meta.log_id, meta.namespace, meta.generation, meta.state)
             db.execute(f"INSERT INTO gasoline_meta VALUES (?, ?, ?, ?, ?, ?){mark()}", row)  # noqa: S608  # a comment
-        setup(db)
+        try:
+            setup(db)
+        except sqlite3.Error as error:
+            if is_of_the_machine(error):  # no fault of the setup
+                with translated(url, meta.projection):
+                    raise
+            raise
         db.require_transaction()
         reach("created")
-        db.end("COMMIT" + mark())
+        with translated(url, meta.projection):
+            db.end("COMMIT" + mark())
     except BaseException:
         db.undo()
         raise
@@ -71,15 +87,18 @@ def make_tables(db: StoreConnection, meta: Meta, setup: Setup[sqlite3.Connection
 
 def read_meta(db: sqlite3.Connection) -> Meta | None:
     """Return what the generation says of itself; None: it was never made."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'gasoline_meta'").fetchone() is None:
-        return None
-    row = db.execute("SELECT projection, version, log_id, namespace, generation, state FROM gasoline_meta").fetchone()
-    return Meta(*row)
+    with plain(db):
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'gasoline_meta'").fetchone() is None:
+            return None
+        select = "SELECT projection, version, log_id, namespace, generation, state FROM gasoline_meta"
+        row = db.execute(select).fetchone()
+        return Meta(*row)
 
 
 def read_positions(db: sqlite3.Connection) -> dict[Feed, Position]:
     """Return where each feed stands."""
-    found = db.execute('SELECT topic, partition, "offset", place, digest FROM gasoline_positions')
+    with plain(db):
+        found = db.execute('SELECT topic, partition, "offset", place, digest FROM gasoline_positions').fetchall()
     return {
         Feed(topic, partition): Position(offset, place, digest) for topic, partition, offset, place, digest in found
     }
@@ -87,12 +106,18 @@ def read_positions(db: sqlite3.Connection) -> dict[Feed, Position]:
 
 def read_stops(db: sqlite3.Connection) -> dict[Feed, Stop]:
     """Return the feeds that stand before an event that could not be applied."""
-    found = db.execute('SELECT topic, partition, "offset", event, error, time_us FROM gasoline_stops')
+    with plain(db):
+        found = db.execute('SELECT topic, partition, "offset", event, error, time_us FROM gasoline_stops').fetchall()
     return {Feed(topic, partition): Stop(*stop) for topic, partition, *stop in found}
 
 
 def read_tables(db: sqlite3.Connection) -> list[Table]:
     """Return the projection's own tables; what a virtual table keeps its content in is the module's."""
+    with plain(db):
+        return _tables(db)
+
+
+def _tables(db: sqlite3.Connection) -> list[Table]:
     listed = db.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual')")
     found: list[Table] = []
     for name in sorted(name for (name,) in listed if not name.startswith(("gasoline_", "sqlite_"))):
@@ -105,13 +130,21 @@ def read_tables(db: sqlite3.Connection) -> list[Table]:
 def read_rows(db: sqlite3.Connection, table: Table) -> Iterator[Row]:
     """Yield a table's rows in order."""
     columns, order = ", ".join(map(quoted, table.columns)), ", ".join(map(quoted, table.key or table.columns))
-    return iter(db.execute(f"SELECT {columns} FROM {quoted(table.name)} ORDER BY {order}"))  # noqa: S608  # quoted
+    with plain(db):
+        cursor = db.execute(f"SELECT {columns} FROM {quoted(table.name)} ORDER BY {order}")  # noqa: S608  # quoted
+    while True:
+        with plain(db):  # texts are made as the rows are fetched
+            rows = cursor.fetchmany(_ROWS_AT_ONCE)
+        if not rows:
+            return
+        yield from rows
 
 
 def has_key(db: sqlite3.Connection, table: Table, key: Row) -> bool:
     """Whether a table has a row with this key."""
     where = " AND ".join(f"{quoted(column)} IS ?" for column in table.key)
-    return db.execute(f"SELECT 1 FROM {quoted(table.name)} WHERE {where}", key).fetchone() is not None  # noqa: S608
+    with plain(db):
+        return db.execute(f"SELECT 1 FROM {quoted(table.name)} WHERE {where}", key).fetchone() is not None  # noqa: S608
 
 
 def quoted(name: str) -> str:
@@ -232,7 +265,8 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
         self._reach("stored")
 
     def _require_current(self) -> None:
-        state = self.db.execute("SELECT state FROM gasoline_meta").fetchone()[0]
+        with self.guarded.ours():
+            (state,) = self.db.execute("SELECT state FROM gasoline_meta").fetchone()
         if state == "superseded":
             raise superseded(self.meta, self._url, "another generation took its place, or it was given up")
         if state == "live" and not self._is_current():
@@ -240,6 +274,11 @@ class SqliteGeneration(Generation[sqlite3.Connection]):
 
     def close(self) -> None:
         self.db.close()
+
+
+def is_of_the_machine(error: sqlite3.Error) -> bool:
+    """Whether an error says of the file or its disk that they cannot be written to or read, whatever the statement is."""
+    return getattr(error, "sqlite_errorname", "").startswith(_OF_THE_MACHINE)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 OPEN = """
 import asyncio, resource, sys
 from gasoline_es import Gasoline
@@ -22,9 +20,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.xfail(
-    strict=True, reason="SQLite's own error leaves `Gasoline.open`: the commit of the new tables is not translated"
-)
 def test_a_log_opens_where_its_views_find_no_space(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", OPEN, f"file:{tmp_path}/log"], capture_output=True, text=True, check=False

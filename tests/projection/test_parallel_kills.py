@@ -36,20 +36,58 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.xfail(
-    strict=True, reason="they wait for more work for ever: nothing tells them that nobody is there to give any"
-)
+CHECK = """
+import multiprocessing, os, time
+from gasoline_es import WorkflowContext, workflow
+
+@workflow
+async def order(ctx: WorkflowContext, n: int) -> int:
+    return n
+
+if multiprocessing.parent_process() is not None:  # one of those that check: it has the code once nobody waits for it
+    began = os.getppid()
+    with open(os.environ["PIDS"], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    while os.getppid() == began:
+        time.sleep(0.01)
+"""
+
+
+async def test_a_check_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+    await recorded(url, 20)
+    (tmp_path / "checked.py").write_text(CHECK)
+    command = [
+        sys.executable,
+        "-c",
+        "from gasoline_es.cli import main; main()",
+        "--log",
+        url,
+        "replay-check",
+        "checked",
+        "--jobs",
+        "2",
+    ]
+    await _leaves_no_process(command, signal.SIGKILL, tmp_path)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_rebuild_that_is_killed_leaves_no_process(how: signal.Signals, tmp_path: Path) -> None:
-    url, pids = f"file:{tmp_path}/log", tmp_path / "pids"
+    url = f"file:{tmp_path}/log"
     await recorded(url, 20)
-    pids.touch()
     script = tmp_path / "rebuild.py"
     script.write_text(REBUILD)
+    await _leaves_no_process([sys.executable, str(script), url], how, tmp_path)
+
+
+async def _leaves_no_process(command: list[str], how: signal.Signals, tmp_path: Path) -> None:
+    """Kill a command once a process that it started has said that it is at work."""
+    pids = tmp_path / "pids"
+    pids.touch()
     process = subprocess.Popen(
-        [sys.executable, str(script), url],
+        command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PIDS": str(pids)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "PIDS": str(pids)},
     )
     children: list[int] = []
     begun = time.monotonic()
