@@ -96,7 +96,12 @@ def tell(notice: Notice) -> None:
     """Say it as a log record."""
     match notice.kind:
         case "built":
-            _log.info("a projection was built: %s", notice.why, extra=notice.extra)
+            if notice.extra.get("stopped"):
+                _log.warning("a projection was built with holes: %s", notice.why, extra=notice.extra)
+            else:
+                _log.info("a projection was built: %s", notice.why, extra=notice.extra)
+        case "recovered":
+            _log.info("a projection is kept up again: %s", notice.why, extra=notice.extra)
         case "outdated":
             _log.warning("a projection is left to newer code: %s", notice.why, extra=notice.extra)
         case "discarded":
@@ -104,9 +109,16 @@ def tell(notice: Notice) -> None:
                 "a projection is built anew, for what there was is of no use: %s", notice.why, extra=notice.extra
             )
         case "stopped":
-            _log.error("a projection could not apply an event: %s", notice.why, extra=notice.extra)
+            _log.error(
+                "a projection could not apply an event: %s", notice.why, extra=notice.extra, exc_info=notice.error
+            )
         case "failing":
-            _log.error("a projection cannot be kept up, and is tried again: %s", notice.why, extra=notice.extra)
+            _log.error(
+                "a projection cannot be kept up, and is tried again: %s",
+                notice.why,
+                extra=notice.extra,
+                exc_info=notice.error,
+            )
         case _:
             assert_never(notice.kind)
 

@@ -13,7 +13,7 @@ from projections.building import OnProgress, Progress
 from projections.definition import Projection, setup_of
 from projections.known import stands
 from projections.partition_fold import PartitionFold
-from projections.stores.port import AnyStore, Feed, Position, Table
+from projections.stores.port import AnyStore, Feed, Meta, Position, Stop, Table
 
 _NO_ROW: Final = object()
 
@@ -42,13 +42,18 @@ class Verdict:
     tables: int
     rows: int
     difference: Difference | None
+    stopped: int = 0
+    """In how many feeds it stands before an event: what comes from there on is in neither of the two."""
 
 
 def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None = None) -> Verdict:
     """Fold the log anew, up to exactly where the stored tables stand, and compare all tables row by row.
 
-    Nothing is changed; others may go on folding. Raises: ProjectionNotBuilt. ProjectionError: it was built by another
-    version, or the log does not know where it stands. ProjectionStopped: an event that was applied once cannot be any more.
+    Partitions are folded whole, the last one first: tables that depend on their order come out otherwise than where they were
+    folded side by side. Nothing is changed; others may go on folding.
+
+    Raises: ProjectionNotBuilt. ProjectionError: it was built by another version, or the log does not know where it stands.
+    ProjectionStopped: an event that was applied once cannot be any more.
     """
     name = projection.name
     with store.snapshot(name) as stored:
@@ -63,7 +68,7 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
         try:
             total = sum(position.next_offset for position in stored.positions.values())
             done = 0
-            for feed, position in sorted(stored.positions.items()):
+            for feed, position in sorted(stored.positions.items(), reverse=True):
                 fold = PartitionFold(projection, scratch, log, feed.partition)
                 while folded := fold.step(feed, position.next_offset):
                     done += folded
@@ -71,9 +76,18 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
                         on_progress(Progress(name, done, total))
                 _require_same(fold.position(feed), feed, position, name)
             tables, rows, difference = _compare(store, stored.db, scratch.db)
-            return Verdict(name, stored.meta.generation, done, tables, rows, difference)
+            stopped = len(_stops(store, stored.meta))
+            return Verdict(name, stored.meta.generation, done, tables, rows, difference, stopped)
         finally:
             scratch.close()
+
+
+def _stops(store: AnyStore, meta: Meta) -> Mapping[Feed, Stop]:
+    """Return where a generation stands still, as of now; a moment later another may have taken its place."""
+    for info in store.generations(meta.projection):
+        if info.meta.generation == meta.generation:
+            return info.stops
+    return {}
 
 
 def _require_topics(log: Log, projection: Projection, positions: Mapping[Feed, Position]) -> None:

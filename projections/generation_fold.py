@@ -15,7 +15,7 @@ from projections.stores.port import START, AnyGeneration, Feed, Position, Stop
 
 RETRY_FIRST_S: Final = 5.0
 RETRY_MAX_S: Final = 300.0
-_ERROR_CHARACTERS_MAX: Final = 4_000
+ERROR_CHARACTERS_MAX: Final = 4_000
 
 
 def wall_us() -> int:
@@ -104,7 +104,7 @@ class GenerationFold:
         again = known is not None and known.error.message == error.message
         wait_s = min(known.wait_s * 2, RETRY_MAX_S) if again and known is not None else RETRY_FIRST_S
         if not again:
-            stop = Stop(error.offset, error.event, error.cause[:_ERROR_CHARACTERS_MAX], self._now_us())
+            stop = Stop(error.offset, error.event, error.cause[:ERROR_CHARACTERS_MAX], self._now_us())
             with self.generation.writing() as write:
                 stands = write.stop(feed, stop)
             if not stands:

@@ -11,6 +11,7 @@ from gasoline_es.errors import LogError, ProjectionError, ProjectionStopped
 from gasoline_es.log.port import Log, Record
 from projections.definition import Projection
 from projections.folding import ApplyFailed, Folding, described
+from projections.raised import told
 from projections.stores.port import START, AnyGeneration, Feed, Position, position_of
 
 CHUNK_MAX: Final = 4_000
@@ -128,7 +129,7 @@ class PartitionFold:
 
     def _stopped(self, feed: Feed, record: Record, event: str, cause: BaseException | None) -> ProjectionStopped:
         name, offset = self._projection.name, record.offset
-        why = f"{type(cause).__name__}: {cause}"
+        why = told(cause)
         return ProjectionStopped(
             f"projection {name!r} stands before event {event} at offset {offset} of {feed.topic!r}, partition "
             f"{feed.partition}, which it could not apply: {why}. Nothing behind it in that partition is folded until it is "

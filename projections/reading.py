@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
@@ -113,13 +113,33 @@ class ProjectionView:
         name = self._projection.name
         said = f"projection {name!r} did not come there in {limit_s:g} s: "
         if stands is None:
-            return said + "it is not built yet"
+            stuck = self._stuck(())
+            return said + ("it is not built yet" if stuck is None else f"it is not built yet, for {stuck}")
         feed = _missing(stands, targets)[0]
         at, to = stands.get(feed, START).offset, targets[feed]
+        stuck = self._stuck(_missing(stands, targets))
+        if stuck is not None:
+            return f"{said}{stuck}"
         return (
             f"{said}it is at offset {at} of {feed.topic!r}, partition {feed.partition}, and that is {to}. Somebody has to run "
             f"it: a worker with projections=[…], or `gasoline projections run`; `gasoline projections status` shows how it does"
         )
+
+    def _stuck(self, missing: Collection[Feed]) -> str | None:
+        """Return what stands in the way of these feeds, if that is known: an event, or why nobody goes on."""
+        name = self._projection.name
+        with suppress(Exception):  # it is told besides
+            current = next((info for info in self._store.generations(name) if info.current), None)
+            for feed in missing:
+                if current is not None and (stop := current.stops.get(feed)) is not None:
+                    return (
+                        f"it stands before event {stop.event} at offset {stop.offset} of {feed.topic!r}, partition "
+                        f"{feed.partition}, which it could not apply: {stop.error}. Mend its code: it is tried again after a "
+                        f"while, and by the next version"
+                    )
+            if (failure := self._store.failure(name)) is not None:
+                return f"it cannot be kept up: {failure.error}"
+        return None
 
 
 def _missing(stands: Mapping[Feed, Position], targets: Mapping[Feed, int]) -> list[Feed]:

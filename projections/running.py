@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gasoline_es.errors import ProjectionError, ProjectionStopped, Superseded
+from gasoline_es.errors import GasolineError, ProjectionError, ProjectionStopped, Superseded
 from gasoline_es.log.port import Log
 from projections.building import Build, Progress, begin
 from projections.definition import Projection
-from projections.generation_fold import GenerationFold, wall_us
+from projections.generation_fold import ERROR_CHARACTERS_MAX, GenerationFold, wall_us
 from projections.known import Found, Undecided, look
-from projections.stores.port import AnyGeneration, AnyStore, Feed
+from projections.raised import told
+from projections.stores.port import AnyGeneration, AnyStore, Failure, Feed
 
 LOOK_AGAIN_S: Final = 0.5
 """How soon it is looked again where somebody else builds, or a partition is being taken over."""
@@ -29,17 +30,18 @@ Standing = Literal["opening", "folding", "building", "waiting", "outdated", "fai
 ``failing``: the store or the log cannot be used; it is tried again."""
 
 
-Kind = Literal["built", "outdated", "discarded", "stopped", "failing"]
+Kind = Literal["built", "outdated", "discarded", "stopped", "failing", "recovered"]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that an operator wants to know of a projection, and in words why."""
+    """Something that an operator wants to know of a projection, and in words why. ``error``: if it is of the user's code."""
 
     kind: Kind
     projection: str
     why: str = ""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
+    error: BaseException | None = None
 
 
 Tell = Callable[[Notice], None]
@@ -76,6 +78,14 @@ class KeptUp:
         """The lock of whoever builds."""
         self._again = 0.0
         self._wait_s = RETRY_FIRST_S
+        self._failure: str | None = None
+        """What was told of why it is failing, until it goes on."""
+        self._may_be_kept = True
+        """Another process, or one before this, may have kept in the store that it fails."""
+        self._stopped_now: list[ProjectionStopped] = []
+        """What stopped in this step."""
+        self._told_stops: dict[str, set[Feed]] = {}
+        """Where it stands still for a reason that was told."""
 
     @property
     def progress(self) -> Progress | None:
@@ -124,7 +134,8 @@ class KeptUp:
             self.close()
             self._failed(error)
             return 0
-        self._wait_s = RETRY_FIRST_S if self.standing == "folding" else self._wait_s
+        finally:
+            self._tell_stops()
         return done
 
     def _step(self) -> int:
@@ -133,7 +144,9 @@ class KeptUp:
         if self._fold is None:
             return self._open()
         self.standing, self.error = "folding", None
-        return self._fold.step(self._partitions())
+        done = self._fold.step(self._partitions())
+        self._recovered()
+        return done
 
     def _wait(self, wait_s: float) -> None:
         self._again = self._clock() + wait_s
@@ -141,12 +154,31 @@ class KeptUp:
     def _failed(self, error: Exception) -> None:
         self._wait(self._wait_s)
         self._wait_s = min(self._wait_s * 2, RETRY_MAX_S)
-        if self.standing != "failing" or str(error) != str(self.error):
-            self._say("failing", f"{self.projection.name!r}: {error}", error=type(error).__name__)
+        said = str(error) if isinstance(error, GasolineError) else told(error)
+        if said != self._failure:
+            of_the_user = None if isinstance(error, GasolineError) else error
+            self._say("failing", f"{self.projection.name!r}: {said}", of_the_user, error=type(error).__name__)
+            self._keep_failure(Failure(said[:ERROR_CHARACTERS_MAX], self._now_us()))
+        self._failure = said
         self.standing, self.error = "failing", error
 
-    def _say(self, kind: Kind, why: str = "", **extra: object) -> None:
-        self._tell(Notice(kind, self.projection.name, why, {"projection": self.projection.name, **extra}))
+    def _recovered(self) -> None:
+        """It was folded on: what was said of failing is over."""
+        self._wait_s = RETRY_FIRST_S
+        if self._failure is not None:
+            self._failure = None
+            self._say("recovered", f"{self.projection.name!r}")
+        if self._may_be_kept:
+            self._keep_failure(None)
+
+    def _keep_failure(self, failure: Failure | None) -> None:
+        """Let those see it who look at the store; which may be just what cannot be used."""
+        with suppress(Exception):
+            self._store.tell_failure(self.projection.name, failure)
+            self._may_be_kept = failure is not None
+
+    def _say(self, kind: Kind, why: str = "", error: BaseException | None = None, /, **extra: object) -> None:
+        self._tell(Notice(kind, self.projection.name, why, {"projection": self.projection.name, **extra}, error))
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -157,6 +189,7 @@ class KeptUp:
             self._fold = self._fold_into(found.generation)
             self.standing = "folding"
             self._store.remove_old(self.projection.name)  # whoever swapped it in may have died before that
+            self._remove_begun(found.generation.meta.generation)
             return 1
         if found.to_be_built:
             return self._begin_building()
@@ -194,15 +227,49 @@ class KeptUp:
             self.projection, generation, self._log, self._tell_stopped, clock=self._clock, now_us=self._now_us
         )
 
+    def _remove_begun(self, current: int) -> None:
+        """Remove what somebody began to build and left: a rebuild that was killed is gone on with by nobody."""
+        name, version = self.projection.name, self.projection.version
+        left = [info.meta for info in self._store.generations(name) if info.meta.generation > current]
+        if not left or any(meta.version > version for meta in left):  # newer code may go on with its own
+            return
+        with self._store.building(name, wait=False) as held:
+            if held:
+                self._store.remove_begun(name)
+
     def _tell_stopped(self, error: ProjectionStopped) -> None:
-        self._say(
-            "stopped",
-            error.message,
-            partition=error.partition,
-            topic=error.topic,
-            offset=error.offset,
-            event=error.event,
-        )
+        self._stopped_now.append(error)
+
+    def _tell_stops(self) -> None:
+        """Tell what stopped in this step: of each reason the first, and how many partitions stand still for it by now."""
+        stopped, self._stopped_now = self._stopped_now, []
+        if not stopped:
+            return
+        still = {Feed(error.topic, error.partition) for error in self.stopped}
+        self._told_stops = {reason: feeds & still for reason, feeds in self._told_stops.items() if feeds & still}
+        known = {reason: set(feeds) for reason, feeds in self._told_stops.items()}
+        firsts: dict[str, ProjectionStopped] = {}
+        for error in stopped:
+            firsts.setdefault(error.cause, error)
+            self._told_stops.setdefault(error.cause, set()).add(Feed(error.topic, error.partition))
+        for reason, first in firsts.items():
+            partitions = len(self._told_stops[reason])
+            more = partitions - len(known.get(reason, set())) - 1
+            why = first.message
+            if reason in known:
+                why = f"{self.projection.name!r} stands still in {partitions} partitions by now for the same reason: {reason}"
+            elif more:
+                why += f". So it is in {count_of(more, 'more partition')}"
+            self._say(
+                "stopped",
+                why,
+                None if reason in known else first.__cause__,
+                partition=first.partition,
+                topic=first.topic,
+                offset=first.offset,
+                event=first.event,
+                partitions=partitions,
+            )
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -219,20 +286,28 @@ class KeptUp:
         if not found.to_be_built:
             self._held.close()
             return 1
+        self._told_stops = {}
         self._build = begin(self._log, self._store, self.projection, self._fold_into)
         self.standing = "building"
         return 1
 
     def _go_on_building(self, build: Build) -> int:
         self.standing = "building"
-        if not build.step():
+        near = build.step()
+        self._recovered()
+        if not near:
             return 1
         build.swap()
         self._build, self._fold = None, build.fold
         self._held.close()
         self.standing, self.error = "folding", None
-        progress = build.progress
-        self._say("built", f"{self.projection.name!r}, of {progress.total} records", records=progress.total)
+        self._tell_stops()
+        total = build.progress.total
+        stops = len(build.fold.stops)
+        why = f"{self.projection.name!r}, of {total} records"
+        if stops:
+            why += f", but in {count_of(stops, 'partition')} it stands before an event: what comes from there on is missing"
+        self._say("built", why, records=total, stopped=stops)
         return 1
 
     def close(self) -> None:
@@ -242,6 +317,11 @@ class KeptUp:
                 fold.close()
         self._fold = self._build = None
         self._held.close()
+
+
+def count_of(number: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class Runner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from types import FrameType
@@ -29,7 +29,7 @@ from projections.known import Undecided, unknown
 from projections.parallel import cores
 from projections.running import KeptUp, Runner
 from projections.stores.opening import open_store
-from projections.stores.port import START, AnyStore, Feed, GenerationInfo
+from projections.stores.port import START, AnyStore, Failure, Feed, GenerationInfo, Stop, check_name
 from projections.tables import TOPICS
 from projections.workflows import NAME, Workflows
 
@@ -98,19 +98,23 @@ class Shown:
     info: GenerationInfo
     behind: int
     problem: str | None
+    failure: Failure | None = None
+    """Why nobody goes on with it."""
+    partitions: int = 0
 
     @property
     def stands_still(self) -> bool:
         """Whether somebody has to do something."""
-        return bool(self.info.stops) or (self.info.current and self.problem is not None)
+        return bool(self.info.stops or self.failure) or (self.info.current and self.problem is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A projection whose generations cannot be read, and why."""
+    """A projection that has no generation which can be shown, and why."""
 
     projection: str
     problem: str
+    failure: Failure | None = None
     stands_still: bool = True
 
 
@@ -126,13 +130,26 @@ def all_of(log: Log, url: str | None) -> list[Shown | Broken]:
     with closing(store):
         for name in store.names():
             try:
-                found += [_shown(log, info) for info in store.generations(name)]
+                found += _shown_of(log, store, name)
             except ProjectionError as error:  # the others are shown all the same
                 found.append(Broken(name, error.message))
     return found
 
 
-def _shown(log: Log, info: GenerationInfo) -> Shown:
+def _shown_of(log: Log, store: AnyStore, name: str) -> list[Shown | Broken]:
+    """Return the generations of a projection: with the one that is read, or else the newest, why nobody goes on."""
+    infos, failure = store.generations(name), store.failure(name)
+    if not infos:
+        return [] if failure is None else [Broken(name, f"{name} is not built: {_failed(failure)}", failure)]
+    failing = next((info for info in infos if info.current), infos[-1])
+    return [_shown(log, info, failure if info is failing else None) for info in infos]
+
+
+def _failed(failure: Failure) -> str:
+    return f"it cannot be kept up, since {render.second(failure.time_us)}: {failure.error}"
+
+
+def _shown(log: Log, info: GenerationInfo, failure: Failure | None) -> Shown:
     try:
         problem = unknown(log, info.meta, info.positions)
     except Undecided:  # a moment's matter, while a partition is taken over
@@ -144,16 +161,16 @@ def _shown(log: Log, info: GenerationInfo) -> Shown:
     behind = sum(
         max(log.end(feed.topic, feed.partition) - info.positions.get(feed, START).next_offset, 0) for feed in feeds
     )
-    return Shown(info, behind, problem)
+    return Shown(info, behind, problem, failure, log.partition_count)
 
 
-def show(found: Sequence[Shown | Broken], output: Output) -> None:
-    """Print a line for each generation, then what stands still."""
+def show(found: Sequence[Shown | Broken], output: Output, *, full: bool = False) -> None:
+    """Print a line for each generation, then what stands still: for each reason the first place, or all that are (``full``)."""
     if output.json:
         for one in found:
             output.object(_members(one))
         return
-    _show_table([one for one in found if isinstance(one, Shown)], output)
+    _show_table([one for one in found if isinstance(one, Shown)], output, full=full, alone=len(found))
     if broken := [one for one in found if isinstance(one, Broken)]:
         from rich.text import Text
 
@@ -161,9 +178,10 @@ def show(found: Sequence[Shown | Broken], output: Output) -> None:
             output.console.print(Text(escape(one.problem), "bold red"))
 
 
-def _show_table(found: Sequence[Shown], output: Output) -> None:
+def _show_table(found: Sequence[Shown], output: Output, *, full: bool, alone: int) -> None:
     if not found:
-        output.console.print("there are no projections")
+        if not alone:
+            output.console.print("there are no projections")
         return
     from rich.table import Table
     from rich.text import Text
@@ -183,18 +201,42 @@ def _show_table(found: Sequence[Shown], output: Output) -> None:
         if one.problem is not None:
             told = f"{one.info.meta.projection}, generation {one.info.meta.generation}: {one.problem}"
             output.console.print(Text(escape(told), "bold red" if one.info.current else "dim"))
-        for feed, stop in sorted(one.info.stops.items()):
-            told = (
-                f"{one.info.meta.projection} stands before {stop.event} at offset {stop.offset} of {feed.topic}, partition "
-                f"{feed.partition}, since {render.second(stop.time_us)}: {stop.error}"
-            )
+        name = f"{one.info.meta.projection}, generation {one.info.meta.generation},"
+        if one.failure is not None:
+            output.console.print(Text(escape(f"{name[:-1]}: {_failed(one.failure)}"), "bold red"))
+        for told in _stops(name, one, full=full):
             output.console.print(Text(escape(told), "bold red"))
+
+
+def _stops(name: str, one: Shown, *, full: bool) -> Iterator[str]:
+    """Yield what is told of where a generation stands still: a line for each place, or for each reason of several."""
+    reasons: dict[str, list[tuple[Feed, Stop]]] = {}
+    for feed, stop in sorted(one.info.stops.items()):
+        reasons.setdefault(stop.error, []).append((feed, stop))
+    for reason, places in reasons.items():
+        lines = [
+            f"{stop.event} at offset {stop.offset} of {feed.topic}, partition {feed.partition}, since "
+            f"{render.second(stop.time_us)}"
+            for feed, stop in places
+        ]
+        if full or len(places) == 1:
+            yield from (f"{name} stands before {line}: {reason}" for line in lines)
+        else:
+            still = f"stands still in {len(places)} of {one.partitions} partitions"
+            yield f"{name} {still}: {reason}; the first: {lines[0]}"
+
+
+def _kept_failure(failure: Failure | None) -> dict[str, str] | None:
+    return None if failure is None else {"error": failure.error, "since": format_time(failure.time_us)}
 
 
 def _members(one: Shown | Broken) -> dict[str, Any]:
     if isinstance(one, Broken):
-        unknown_of_it = dict.fromkeys(("generation", "version", "state", "current", "behind", "bytes"))
-        return {"projection": one.projection, **unknown_of_it, "problem": one.problem, "stopped": []}
+        unknown_of_it: dict[str, Any] = dict.fromkeys(("generation", "version", "state", "current", "behind", "bytes"))
+        return {"projection": one.projection, **unknown_of_it, "problem": one.problem} | {
+            "failing": _kept_failure(one.failure),
+            "stopped": [],
+        }
     meta = one.info.meta
     return {
         "projection": meta.projection,
@@ -205,6 +247,7 @@ def _members(one: Shown | Broken) -> dict[str, Any]:
         "behind": one.behind,
         "bytes": one.info.size_bytes,
         "problem": one.problem,
+        "failing": _kept_failure(one.failure),
         "stopped": [
             {
                 **feed._asdict(),
@@ -269,11 +312,14 @@ def _show_kept(kept: KeptUp, output: Output) -> None:
     name = kept.projection.name
     if kept.standing == "folding" and not kept.stopped:
         output.console.print(Text(escape(f"{name} holds all there was"), "green"))
-    for error in kept.stopped:
-        output.console.print(Text(escape(error.message), "bold red"))
+    firsts = {error.cause: error for error in reversed(kept.stopped)}
+    for error in reversed(firsts.values()):
+        more = sum(other.cause == error.cause for other in kept.stopped) - 1
+        told = f"{error.message}. So it is in {render.count(more, 'more partition')}" if more else error.message
+        output.console.print(Text(escape(told), "bold red"))
     if kept.standing != "folding":
-        told = {"waiting": "another process builds it", "outdated": "newer code has built it"}
-        why = told.get(kept.standing, str(kept.error))
+        known = {"waiting": "another process builds it", "outdated": "newer code has built it"}
+        why = known.get(kept.standing, str(kept.error))
         output.console.print(Text(escape(f"{name} is not kept up: {why}"), "bold red"))
 
 
@@ -313,6 +359,29 @@ def rebuild_all(settings: Settings, projections: Sequence[Projection], url: str 
                 output.console.print(f"{escape(told)} {built.generation}")
 
 
+def remove_one(settings: Settings, name: str, url: str | None, output: Output) -> None:
+    """Remove a projection. Raises: Misuse: it is the engine's own. ProjectionError: there is none, or it is in use."""
+    if name == NAME:
+        raise Misuse(f"{NAME!r} is the engine's own projection, and every worker builds it anew")
+    with _opened(settings, url) as (_, store):
+        try:
+            check_name(name)
+        except ProjectionError as error:
+            raise Misuse(error.message) from error
+        if name not in store.names():
+            raise ProjectionError(f"there is no projection {name!r} in {store.url}", projection=name, store=store.url)
+        with store.building(name, wait=False) as held:
+            if not held:
+                told = f"projection {name!r} in {store.url} is being built by another process: end that first"
+                raise ProjectionError(told, projection=name, store=store.url)
+            count = len(store.generations(name))
+            store.remove(name)
+    if output.json:
+        output.object({"projection": name, "generations": count})
+    else:
+        output.console.print(escape(f"{name} was removed: {render.count(count, 'generation')}"))
+
+
 # --- verifying --------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +407,10 @@ def _show_verdict(verdict: Verdict, output: Output) -> None:
 
     what = f"{render.count(verdict.records, 'record')}, {render.count(verdict.tables, 'table')}"
     rows = render.count(verdict.rows, "row")
+    if verdict.stopped:
+        where = render.count(verdict.stopped, "partition")
+        told = f"{verdict.projection} stands before an event in {where}: what comes from there on is in neither"
+        output.console.print(Text(escape(told), "bold red"))
     if difference is None:
         told = f"{verdict.projection}: {what}, {rows}: all as a fresh fold has it"
         output.console.print(Text(escape(told), "green"))
@@ -347,8 +420,9 @@ def _show_verdict(verdict: Verdict, output: Output) -> None:
     facts.add("table", escape(difference.table))
     if difference.key:
         facts.add("key", _row(difference.key))
-    facts.add("stored", _row(difference.stored))
-    facts.add("fresh", _row(difference.fresh))
+    if difference.stored is not None or difference.fresh is not None:  # else it is of the table, as the reason says
+        facts.add("stored", _row(difference.stored))
+        facts.add("fresh", _row(difference.fresh))
     facts.show(output.console)
 
 

@@ -1,4 +1,4 @@
-"""``gasoline projections …``: status, run, rebuild, verify."""
+"""``gasoline projections …``: status, run, rebuild, verify, remove."""
 
 from __future__ import annotations
 
@@ -42,7 +42,14 @@ Store = Annotated[
 
 
 @commands.command(short_help="Show how the projections stand.")
-def status(context: typer.Context, store: Store = None, json: Json = None) -> None:
+def status(
+    context: typer.Context,
+    store: Store = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Each partition that stands still, not only the first of each reason.")
+    ] = False,
+    json: Json = None,
+) -> None:
     """Show the projections there are: which generation is read, how far it is behind the log, and what stands still.
 
     \b
@@ -54,7 +61,9 @@ def status(context: typer.Context, store: Store = None, json: Json = None) -> No
     JSON keys: projection, generation, version, state (building, live,
     superseded), current (whether it is the one that is read), behind (records
     that are not folded), bytes (null: not known), problem (null: the log knows
-    where it stands; where it cannot be read, the others are null), stopped [{topic, partition, offset, event, error, since}].
+    where it stands; where it cannot be read, the others are null), failing (null,
+    or {error, since}: why nobody goes on with it, such as a setup that raises),
+    stopped [{topic, partition, offset, event, error, since}].
 
     Exit status: 0 fine; 1 something stands still, or the log does not know where it stands.
     """
@@ -65,7 +74,7 @@ def status(context: typer.Context, store: Store = None, json: Json = None) -> No
     output = Output(json)
     with reading(settings_of(context)) as opened:
         found = all_of(opened.log, store)
-        show(found, output)
+        show(found, output, full=full)
     if any(one.stands_still for one in found):
         sys.stdout.flush()
         raise typer.Exit(NOT_FOUND)
@@ -150,7 +159,8 @@ def verify(
 
     \b
     JSON, a line for each: projection, generation, records, tables, rows,
-    difference (null, or {table, key, stored, fresh, reason}).
+    difference (null, or {table, key, stored, fresh, reason}), stopped (how many
+    partitions stand before an event, so that what comes after it is in neither).
 
     Exit status: 0 all is alike; 1 there is a difference; 2 used wrongly.
     """
@@ -160,3 +170,30 @@ def verify(
     if not verify_all(settings_of(context), chosen(module, names), store, Output(json)):
         sys.stdout.flush()
         raise typer.Exit(NOT_FOUND)
+
+
+@commands.command(short_help="Remove a projection and its tables.")
+def remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The projection.", show_default=False)],
+    store: Store = None,
+    json: Json = None,
+) -> None:
+    """Remove the tables of a projection that nobody needs any more, with all its generations.
+
+    Take it out of the code first: whoever still keeps it up builds it anew. The log is not touched.
+
+    \b
+    Examples:
+      gasoline projections remove turnover
+      gasoline projections remove turnover --store postgresql://db/views
+
+    \b
+    JSON keys: projection, generations (how many were removed).
+
+    Exit status: 0 removed; 1 there is none of this name, or somebody builds or reads it now; 2 used wrongly.
+    """
+    from gasoline_es.cli.output import Output
+    from gasoline_es.cli.projected import remove_one
+
+    remove_one(settings_of(context), name, store, Output(json))

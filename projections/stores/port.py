@@ -114,6 +114,13 @@ class Stop(NamedTuple):
     time_us: int
 
 
+class Failure(NamedTuple):
+    """Why a projection could not be kept up when somebody last tried: its ``setup`` raised, or the store could not be used."""
+
+    error: str
+    time_us: int
+
+
 def digest_of(record: Record) -> str:
     """Return the digest of a record, as positions have it."""
     return digest(record.key, record.value)
@@ -367,6 +374,25 @@ class Store(ABC, Generic[Db]):
         """Return what there is of a projection, oldest first."""
 
     @abstractmethod
+    def failure(self, name: str) -> Failure | None:
+        """Return why a projection could not be kept up, until somebody has gone on with it."""
+
+    @abstractmethod
+    def tell_failure(self, name: str, failure: Failure | None) -> None:
+        """Keep why a projection cannot be kept up, for whoever looks, in place of what was kept; None: it goes on."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a projection: what is current and all its other generations. Call it with the :meth:`building` lock.
+
+        Whoever folds it gets ``Superseded``. A number is not used again by those who still know of it. Raises: ProjectionError.
+        """
+
+    @abstractmethod
+    def remove_begun(self, name: str) -> None:
+        """Remove the generations above the current one. Call it with the :meth:`building` lock: nobody builds them."""
+
+    @abstractmethod
     def remove_old(self, name: str) -> None:
         """Remove what is below the current generation. Whoever has one open goes on with it until they close it."""
 
@@ -386,6 +412,12 @@ def is_damage(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):  # one that SQLite did not make has no name
         return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
     return isinstance(error, GenerationDamaged)
+
+
+def store_failed(url: str, projection: str, error: Exception) -> str:
+    """Return in one line what a database says of the store itself. ``projection``: "" if it is of none."""
+    of = f" of projection {projection!r}" if projection else ""
+    return f"the store{of} in {url} failed: {' '.join(str(error).split())}"
 
 
 def superseded(meta: Meta, store: str, why: str) -> Superseded:

@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from gasoline_es.errors import ProjectionError
 from projections.stores.port import (
     CatchUp,
+    Failure,
     Feed,
     Generation,
     GenerationInfo,
@@ -185,6 +186,16 @@ class PostgresStore(Store[Connection]):
         stable = self._stable(name)
         db.execute(BEGIN)
         lock(db, stable)
+        self._make_stable(db, stable)
+        newest = db.execute(
+            statement("UPDATE {}.gasoline_projection SET newest = newest + 1 RETURNING newest", stable)
+        ).fetchone()
+        db.execute("COMMIT")
+        assert newest is not None
+        return int(newest[0])
+
+    def _make_stable(self, db: Connection, stable: str) -> None:
+        """Make the stable schema, if it is not there, with the lock of it held."""
         db.execute(statement("CREATE SCHEMA IF NOT EXISTS {}", stable))
         db.execute(
             statement(
@@ -195,12 +206,6 @@ class PostgresStore(Store[Connection]):
         )
         insert = "INSERT INTO {}.gasoline_projection VALUES (NULL, 0) ON CONFLICT DO NOTHING"
         db.execute(statement(insert, stable))
-        newest = db.execute(
-            statement("UPDATE {}.gasoline_projection SET newest = newest + 1 RETURNING newest", stable)
-        ).fetchone()
-        db.execute("COMMIT")
-        assert newest is not None
-        return int(newest[0])
 
     def unfinished(self, name: str, version: int) -> Generation[Connection] | None:
         """Open the newest generation if it is still being built (see the port)."""
@@ -397,6 +402,56 @@ class PostgresStore(Store[Connection]):
                     found.append(GenerationInfo(meta, number == current, positions, stops, _size(db, schema)))
         return found
 
+    def failure(self, name: str) -> Failure | None:
+        """Return why a projection could not be kept up (see the port)."""
+        with self._connected(name) as db:
+            if not self._has_failure(db, name):
+                return None
+            row = db.execute(statement("SELECT error, time_us FROM {}.gasoline_failure", self._stable(name))).fetchone()
+            return None if row is None else Failure(*row)
+
+    def tell_failure(self, name: str, failure: Failure | None) -> None:
+        """Keep why a projection cannot be kept up (see the port)."""
+        stable = self._stable(name)
+        with self._connected(name) as db:
+            if failure is None and not self._has_failure(db, name):
+                return
+            db.execute(BEGIN)
+            try:
+                lock(db, stable)
+                if not self._has_failure(db, name):
+                    self._make_stable(db, stable)
+                    create = "CREATE TABLE {}.gasoline_failure(error text NOT NULL, time_us bigint NOT NULL)"
+                    db.execute(statement(create, stable))
+                db.execute(statement("DELETE FROM {}.gasoline_failure", stable))
+                if failure is not None:
+                    told = (failure.error.replace("\0", "\ufffd"), failure.time_us)
+                    db.execute(statement("INSERT INTO {}.gasoline_failure VALUES (%s, %s)", stable), told)
+                db.execute("COMMIT")
+            finally:
+                db.undo()
+
+    def _has_failure(self, db: Connection, name: str) -> bool:
+        there = db.execute("SELECT to_regclass(%s)", (f'"{self._stable(name)}".gasoline_failure',)).fetchone()
+        return there != (None,)
+
+    def remove(self, name: str) -> None:
+        """Remove a projection (see the port), but for the number of its newest generation: those still count from there."""
+        self.discard(name)
+        with self._connected(name) as db:
+            for number in self._numbers(db, name):
+                if not self._drop(db, name, number):
+                    raise self._failed(name, f"generation {number} is being read or folded: try again once nobody does")
+        self.tell_failure(name, None)
+
+    def remove_begun(self, name: str) -> None:
+        """Drop what is above the current generation (see the port)."""
+        with self._connected(name) as db:
+            current = self._current_number(db, name)
+            for number in self._numbers(db, name):
+                if current is not None and number > current:
+                    self._drop(db, name, number)
+
     def remove_old(self, name: str) -> None:
         """Drop what is below the current generation, unless somebody reads it: that is left for the next time."""
         with self._connected(name) as db:
@@ -407,14 +462,18 @@ class PostgresStore(Store[Connection]):
                 if number < current:
                     self._drop(db, name, number)
 
-    def _drop(self, db: Connection, name: str, number: int) -> None:
+    def _drop(self, db: Connection, name: str, number: int) -> bool:
+        """Drop a generation; False: somebody has it open in a transaction."""
+        dropped = False
         with suppress(errors.LockNotAvailable):
             db.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_REMOVE_WAIT_MS)))
             db.execute(BEGIN)
             db.execute(statement("DROP SCHEMA IF EXISTS {} CASCADE", self._schema(name, number)))
             db.execute("COMMIT")
+            dropped = True
         if db.info.transaction_status != TransactionStatus.IDLE:
             db.execute("ROLLBACK")
+        return dropped
 
     def close(self) -> None:
         """Hold nothing."""

@@ -28,6 +28,8 @@ _ENDS: Final = re.compile(
     re.IGNORECASE,
 )
 _OURS: Final = "gasoline_"
+ENDS: Final = "apply cannot commit or roll back: the store does, together with the position"
+"""What is told of whatever would end the transaction."""
 _LOCK_TIMEOUT_MS: Final = 60_000
 
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -121,20 +123,20 @@ class StoreConnection(psycopg.Connection[Any]):
         self.require_transaction()
         text = query if isinstance(query, str) else _text_of(query, self)
         if _ENDS.search(text) is not None:
-            _refuse("the transaction is the store's, which commits tables and positions together")
+            _refuse(ENDS)
         if _OURS in text.lower():
             _refuse(f"tables called {_OURS}… are the store's")
 
     def commit(self) -> None:
         """Refused, but to the store."""
         if not self._ours:
-            _refuse("the transaction is the store's, which commits tables and positions together")
+            _refuse(ENDS)
         super().commit()
 
     def rollback(self) -> None:
         """Refused, but to the store."""
         if not self._ours:
-            _refuse("the transaction is the store's, which commits tables and positions together")
+            _refuse(ENDS)
         super().rollback()
 
     def __enter__(self) -> Self:

@@ -31,6 +31,7 @@ from projections.stores.port import (
     Write,
     moved_elsewhere,
     nothing,
+    store_failed,
     superseded,
 )
 from projections.stores.postgres_connection import BEGIN_READING, Connection, StoreConnection, statement
@@ -318,6 +319,4 @@ def translated(url: str, projection: str) -> Generator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise ProjectionError(
-            f"the store of projection {projection!r} in {url} failed: {error}", projection=projection, store=url
-        ) from error
+        raise ProjectionError(store_failed(url, projection, error), projection=projection, store=url) from error

@@ -11,6 +11,7 @@ A removed file lives on for those who have it open (Linux). A reader who finds i
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import sqlite3
@@ -27,6 +28,7 @@ from portalocker.portalocker import FlockLocker
 from gasoline_es.errors import GenerationDamaged, ProjectionError
 from projections.stores.port import (
     CatchUp,
+    Failure,
     Feed,
     Generation,
     GenerationInfo,
@@ -59,6 +61,7 @@ from projections.stores.sqlite_generation import (
 )
 
 _FILE: Final = re.compile(r"(?P<name>[a-z0-9_-]+)\.(?P<number>[1-9][0-9]*)\.sqlite")
+_FAILED: Final = re.compile(r"(?P<name>[a-z0-9_-]+)\.failed")
 _BESIDE: Final = ("", "-wal", "-shm")
 _TRIES: Final = 100
 
@@ -435,7 +438,8 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def names(self) -> list[str]:
         found = (_FILE.fullmatch(entry) for entry in self._entries())
-        return sorted({match["name"] for match in found if match is not None})
+        failed = (match["name"] for match in map(_FAILED.fullmatch, self._entries()) if match is not None)
+        return sorted({*failed, *(match["name"] for match in found if match is not None)})
 
     def generations(self, name: str) -> list[GenerationInfo]:
         found: list[GenerationInfo] = []
@@ -459,6 +463,45 @@ class SqliteStore(Store[sqlite3.Connection]):
             with suppress(OSError):
                 size += os.stat(self._path(name, number) + beside).st_size
         return size
+
+    def _failed_path(self, name: str) -> str:
+        return f"{self._directory}/{check_name(name)}.failed"
+
+    def failure(self, name: str) -> Failure | None:
+        """Return why a projection could not be kept up (see the port)."""
+        try:
+            kept = json.loads(Path(self._failed_path(name)).read_text(encoding="utf-8"))
+            return Failure(str(kept["error"]), int(kept["time_us"]))
+        except (OSError, ValueError, KeyError, TypeError):  # it is for people: what cannot be read is nothing to tell
+            return None
+
+    def tell_failure(self, name: str, failure: Failure | None) -> None:
+        """Keep why a projection cannot be kept up (see the port): in a file that is replaced whole."""
+        path = self._failed_path(name)
+        if failure is None:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        os.makedirs(self._directory, exist_ok=True)
+        beside = f"{path}.{os.getpid()}.tmp"
+        Path(beside).write_text(json.dumps(failure._asdict()), encoding="utf-8", errors="backslashreplace")
+        os.rename(beside, path)
+
+    def remove(self, name: str) -> None:
+        """Remove a projection (see the port). Who has a file open finds it marked, and it is never another's."""
+        self.discard(name)
+        for number in self._numbers(name):
+            with suppress(GenerationDamaged), self._old_locked(name, number) as old:
+                self._supersede(name, old)
+            self._remove(name, number)
+        self.tell_failure(name, None)
+
+    def remove_begun(self, name: str) -> None:
+        """Remove what is above the current generation (see the port)."""
+        linked = self._linked(name)
+        for number in self._numbers(name):
+            if linked is not None and number > linked:
+                self._remove(name, number)
 
     def remove_old(self, name: str) -> None:
         """Remove what is below the current generation (see the port)."""

@@ -36,6 +36,9 @@ _CHANGES: Final = frozenset(
 )
 
 
+ENDS: Final = "apply cannot commit or roll back: the store does, together with the position"
+"""What is told of whatever would end the transaction."""
+
 _open: WeakSet[StoreConnection] = WeakSet()
 """The connections to files that this process has open."""
 _inherited: set[tuple[int, int]] = set()
@@ -54,7 +57,14 @@ class StoreCursor(sqlite3.Cursor):
 
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
         self._require_transaction()
-        return super().execute(sql, parameters)
+        try:
+            return super().execute(sql, parameters)
+        except sqlite3.DatabaseError as error:
+            raise self._why(error) from None
+
+    def _why(self, error: sqlite3.DatabaseError) -> sqlite3.DatabaseError:
+        connection = self.connection
+        return connection.why(error) if isinstance(connection, StoreConnection) else error
 
     def executemany(self, sql: str, seq_of_parameters: Iterable[Any], /) -> Self:
         self._require_transaction()
@@ -103,6 +113,31 @@ class StoreConnection(sqlite3.Connection):
         finally:
             self._ours -= 1
 
+    def commit(self) -> None:
+        """Refused, but to the store."""
+        self._refuse_the_end("commit()")
+        super().commit()
+
+    def rollback(self) -> None:
+        """Refused, but to the store."""
+        self._refuse_the_end("rollback()")
+        super().rollback()
+
+    def __enter__(self) -> Self:
+        self._refuse_the_end("`with db:` would commit at its end")
+        return super().__enter__()
+
+    def _refuse_the_end(self, what: str) -> None:
+        if self._begun and not self._ours:
+            raise sqlite3.DatabaseError(f"not authorized: {what}: {ENDS}")
+
+    def why(self, error: sqlite3.DatabaseError) -> sqlite3.DatabaseError:
+        """Return an error as whoever was given the connection is told it: SQLite says of what is refused but that it is."""
+        if self._ours or self.denied is None or getattr(error, "sqlite_errorname", "") != "SQLITE_AUTH":
+            return error
+        denied, self.denied = self.denied, None
+        return type(error)(f"not authorized: {denied}")
+
     def close(self) -> None:
         _open.discard(self)
         super().close()
@@ -141,7 +176,10 @@ class StoreConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         self.require_transaction()
-        return super().execute(sql, parameters)
+        try:
+            return super().execute(sql, parameters)
+        except sqlite3.DatabaseError as error:
+            raise self.why(error) from None
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
         self.require_transaction()
@@ -165,7 +203,7 @@ class StoreConnection(sqlite3.Connection):
             self.denied = "a statement after SQLite has rolled the store's transaction back"
             return sqlite3.SQLITE_DENY
         if action == sqlite3.SQLITE_TRANSACTION:
-            self.denied = f"{first}: the transaction is the store's, which commits tables and positions together"
+            self.denied = f"{first}: {ENDS}"
         elif action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH):
             self.denied = "ATTACH, DETACH: a generation is one file"
         elif action in _CHANGES and any(name is not None and name.startswith(_OURS) for name in (first, second)):

@@ -24,6 +24,7 @@ from projections.stores.port import (
     is_damage,
     moved_elsewhere,
     nothing,
+    store_failed,
     superseded,
 )
 from projections.stores.sqlite_connection import StoreConnection, mark, plain
@@ -288,5 +289,5 @@ def translated(url: str, projection: str) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise (GenerationDamaged if is_damage(error) else ProjectionError)(
-            f"the store of projection {projection!r} in {url} failed: {error}", projection=projection, store=url
+            store_failed(url, projection, error), projection=projection, store=url
         ) from error

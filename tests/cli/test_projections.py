@@ -95,12 +95,23 @@ def test_projections_are_folded_once_shown_verified_and_rebuilt(url: str, views:
         "current": True,
         "behind": 0,
         "problem": None,
+        "failing": None,
         "stopped": [],
     }
     verified = invoke("--log", url, "projections", "verify", views, "turnover")
     assert (verified.status, verified.objects) == (
         0,
-        [{"projection": "turnover", "generation": 1, "records": 4, "tables": 2, "rows": 6, "difference": None}],
+        [
+            {
+                "projection": "turnover",
+                "generation": 1,
+                "records": 4,
+                "tables": 2,
+                "rows": 6,
+                "difference": None,
+                "stopped": 0,
+            }
+        ],
     )
     rebuilt = invoke("--log", url, "projections", "rebuild", f"{views}:turnover")
     assert (rebuilt.status, rebuilt.objects) == (0, [{"projection": "turnover", "generation": 2, "records": 4}])
@@ -167,15 +178,18 @@ def test_what_stands_still_is_shown_and_fails(url: str, views: str) -> None:
     ran = invoke("--log", url, "projections", "run", views, "turnover", "--once", VIEWS_REFUSE="7")
     assert ran.status == 1
     (stopped,) = ran.objects[0]["stopped"]
-    assert (stopped["partition"], stopped["offset"], stopped["error"]) == (0, 1, "RuntimeError: it is no price")
+    raised = "RuntimeError: it is no price (views_of_orders.py:11)"
+    assert (stopped["partition"], stopped["offset"], stopped["error"]) == (0, 1, raised)
     done = invoke("--log", url, "projections", "status")
     assert done.status == 1
     (one,) = done.objects
     assert one["behind"] == 2
     assert one["stopped"][0]["event"].endswith("(WorkflowDispatched)")
-    shown = plain(run_on_terminal("--log", url, "projections", "status", columns=200).stdout)
-    assert "turnover stands before" in shown
-    assert "RuntimeError: it is no price" in shown
+    shown = plain(run_on_terminal("--log", url, "projections", "status", columns=300).stdout)
+    assert "turnover, generation 1, stands before" in shown
+    assert raised in shown
+    verified = invoke("--log", url, "projections", "verify", views, "turnover")
+    assert (verified.status, verified.objects[0]["stopped"]) == (0, 1)
     rebuilt = invoke("--log", url, "projections", "rebuild", views, "turnover", VIEWS_REFUSE="7")
     assert rebuilt.status == 0, "there is nothing that the old one had applied"
     assert invoke("--log", url, "projections", "run", views, "turnover", "--once").status == 0
@@ -295,3 +309,115 @@ def test_code_that_is_hidden_by_a_module_of_its_name_is_refused(
     assert (done.status, done.stdout) == (2, "")
     assert "projections.py cannot be loaded as 'projections', which is another module (" in done.stderr
     assert done.stderr.endswith("give it another name\n")
+
+
+BROKEN = """
+from projections.definition import Projection
+from tests.projection.orders import make_tables
+
+class Nowhere(Projection):
+    name = "nowhere"
+
+    def setup(self, db):
+        make_tables(db)
+
+    def apply(self, event, db):
+        db.execute("INSERT INTO nowhere VALUES (1)")
+
+class Unmade(Projection):
+    name = "unmade"
+
+    def setup(self, db):
+        raise SystemExit(3)
+
+    def apply(self, event, db):
+        pass
+
+class Closes(Projection):
+    name = "closes"
+
+    def setup(self, db):
+        make_tables(db)
+
+    def apply(self, event, db):
+        db.close()
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    path = tmp_path / "views_that_break.py"
+    path.write_text(BROKEN)
+    return str(path)
+
+
+def test_a_reason_that_meets_several_partitions_is_told_once(
+    url: str, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = invoke("--log", url, "projections", "run", broken, "nowhere", "--once", "--text")
+    assert ran.status == 1
+    printed = " ".join(ran.stdout.split())
+    reason = "OperationalError: no such table: nowhere (views_that_break.py:12)"
+    assert printed.count(reason) == 1
+    assert "in 1 more partition" in printed
+    assert caplog.text.count("a projection could not apply an event") == 1
+    assert 'views_that_break.py", line 12, in apply' in caplog.text, "the traceback"
+    (built,) = (record for record in caplog.records if "was built" in record.message)
+    assert (built.levelname, built.__dict__["stopped"]) == ("WARNING", 2)
+    assert "in 2 partitions it stands before an event" in built.message
+    shown = plain(run_on_terminal("--log", url, "projections", "status", columns=300).stdout)
+    assert f"nowhere, generation 1, stands still in 2 of 2 partitions: {reason}; the first:" in shown
+    every = plain(run_on_terminal("--log", url, "projections", "status", "--full", columns=300).stdout)
+    assert every.count("nowhere, generation 1, stands before") == 2
+    verified = invoke("--log", url, "projections", "verify", broken, "nowhere", "--text")
+    assert "nowhere stands before an event in 2 partitions" in verified.stdout
+
+
+@pytest.mark.parametrize(("name", "told"), [("unmade", "raised SystemExit(3)"), ("closes", "closed database")])
+def test_what_cannot_be_kept_up_is_shown_until_it_goes_on(name: str, told: str, url: str, broken: str) -> None:
+    assert invoke("--log", url, "projections", "run", broken, name, "--once").status == 1
+    done = invoke("--log", url, "projections", "status")
+    assert done.status == 1
+    (one,) = done.objects
+    assert (one["projection"], one["stopped"]) == (name, [])
+    assert told in one["failing"]["error"]
+    shown = plain(run_on_terminal("--log", url, "projections", "status", columns=300).stdout)
+    assert told in shown
+    path = Path(broken)
+    path.write_text(BROKEN.replace("raise SystemExit(3)", "make_tables(db)").replace("db.close()", "pass"))
+    assert invoke("--log", url, "projections", "run", broken, name, "--once").status == 0
+    done = invoke("--log", url, "projections", "status")
+    assert (done.status, [one["failing"] for one in done.objects]) == (0, [None])
+
+
+def test_a_projection_is_removed_with_all_that_there_is_of_it(url: str, views: str, tmp_path: Path) -> None:
+    assert invoke("--log", url, "projections", "run", views, "--once").status == 0
+    done = invoke("--log", url, "projections", "remove", "turnover")
+    assert (done.status, done.objects) == (0, [{"projection": "turnover", "generations": 1}])
+    assert [one["projection"] for one in invoke("--log", url, "projections", "status").objects] == ["other"]
+    left = {path.name for path in (tmp_path / "log" / "projections" / "default").iterdir() if "turnover" in path.name}
+    assert left <= {"turnover.lock", "turnover.swap"}
+    again = invoke("--log", url, "projections", "remove", "turnover")
+    assert again.status == 1
+    assert "there is no projection 'turnover'" in again.stderr
+    assert invoke("--log", url, "projections", "remove", "workflows").status == 2
+    assert invoke("--log", url, "projections", "run", views, "turnover", "--once").status == 0
+    assert table(tmp_path, "SELECT * FROM turnover ORDER BY partition") == [(0, 3, 21), (1, 1, 100)]
+
+
+def test_a_table_that_one_side_lacks_is_told_without_rows(url: str, views: str, tmp_path: Path) -> None:
+    assert invoke("--log", url, "projections", "run", views, "turnover", "--once").status == 0
+    table(tmp_path, "CREATE TABLE more(n INTEGER)")
+    done = invoke("--log", url, "projections", "verify", views, "turnover", "--text")
+    assert done.status == 1
+    assert "only the store has the table" in done.stdout
+    assert "no row" not in done.stdout
+
+
+def test_a_store_that_is_away_is_told_in_one_line(url: str) -> None:
+    nobody = "postgresql://nobody@127.0.0.1:1/none"
+    done = invoke("--log", url, "projections", "status", "--store", nobody)
+    assert done.status == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "projection ''" not in done.stderr
+    assert "\\n" not in done.stderr
