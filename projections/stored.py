@@ -115,6 +115,7 @@ class StoredView:
 
     def apply(self, offset: int, place: int, stored: Stored) -> None:
         """Fold what the record at ``offset`` holds, which lies at ``place``. Raises: ValueError: its numbers do not follow."""
+        assert offset >= self.next_offset, "an event is folded once"
         self.next_offset = offset + 1
         sequence, first, _, _, events = stored
         known = self._sequences.get(sequence)

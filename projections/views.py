@@ -137,6 +137,7 @@ class PartitionViews:
         worker: str,
     ) -> None:
         """Fold the event at ``offset``, whose record lies at ``place``."""
+        assert offset >= self.next_offset, "an event is folded once"
         if self._kept is not None and not self._prepare(self._kept, workflow_id, offset, seq):
             return
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)

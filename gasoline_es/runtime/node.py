@@ -90,6 +90,10 @@ class Node:
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
+        """Held by who takes or releases a partition. They give calls their order, and go with a caller that is cancelled."""
+        self._folding = [asyncio.Lock() for _ in range(log.partition_count)]
+        """Held by whoever folds events of a partition that is not owned, or puts other views in the place of its views. A
+        take-over holds it itself until the partition is owned: it goes on where its caller is cancelled."""
         self.watches = Watches()
         """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
@@ -169,7 +173,8 @@ class Node:
         except (PartitionOwned, Fenced):
             return None  # somebody else's now
         try:
-            return await self._take_over(ownership)
+            async with self._folding[index]:
+                return await self._take_over(ownership)
         except Exception:
             with contextlib.suppress(LogError):
                 await self.log.release(index)  # it concerns this partition alone; somebody else may be luckier
@@ -190,18 +195,22 @@ class Node:
         views = self._newest_views(index)
         end = ownership.ends.get(self.topics.events, 0)
         await self._fold(index, end)
-        if views.drifted:  # the former owner has stored what was only folded now
+        while views.drifted:  # the former owner has stored what was only folded now
             views = self._load(index, views)
             await self._fold(index, end)
         for view, topic in self._beside(index):
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
-        if former is not None:
-            partition.suspect(former)
+        try:
+            if former is not None:
+                partition.suspect(former)
+            await self._consume_all_sent(partition)
+            self.check()
+        except BaseException as error:  # what it has on its way to the log is read there by whoever folds next
+            partition.let_go(None, error if isinstance(error, LogError) else LogError(f"not taken over: {error!r}"))
+            raise
         taken_from = "none" if former is None else "released" if former.released else "dead"
-        await self._consume_all_sent(partition)
-        self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
         # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
@@ -240,6 +249,8 @@ class Node:
     async def release(self, index: int) -> None:
         """Give a partition up, after what was decided there is durable."""
         async with self._locks[index]:
+            if (taking := self._taking.get(index)) is not None:
+                await asyncio.wait((taking,))  # whoever began it was cancelled
             partition = self.partitions.get(index)
             if partition is None:
                 return
@@ -288,7 +299,7 @@ class Node:
             whoever takes the partition over does not come to it.
         """
         if index not in self.partitions:
-            async with self._locks[index]:
+            async with self._folding[index]:
                 if index not in self.partitions:
                     try:
                         end = await self._decided_end(index, self.topics.events)
@@ -347,13 +358,13 @@ class Node:
         return self._views[index].stored if index in self.partitions and self.failure is None else None
 
     async def _views_and_beside(self, index: int) -> Views:
-        views = await self.views(index)
+        _ = await self.views(index)
         if index not in self.partitions:
-            async with self._locks[index]:
+            async with self._folding[index]:
                 if index not in self.partitions:
                     for view, topic in self._beside(index):
                         await self._fold_into(view, topic, index, await self._decided_end(index, topic))
-        return views
+        return self._view(index)
 
     def _beside(self, index: int) -> list[tuple[Foldable, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
@@ -398,8 +409,10 @@ class Node:
     async def counted(self, index: int) -> Views:
         """Return a partition's views as of now, whose counts are exact."""
         views = await self.views(index)
-        if views.drifted and index not in self.partitions:
-            self._load(index, views)
+        while views.drifted and index not in self.partitions:
+            async with self._folding[index]:
+                if self._views[index] is views and index not in self.partitions:
+                    self._load(index, views)
             views = await self.views(index)
         return views
 

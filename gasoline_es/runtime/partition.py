@@ -641,20 +641,8 @@ class Partition:
 
     def _durable(self, batch: Batch, outcome: Appended) -> None:
         lives = batch.lives
-        if lives:
-            offset: int = outcome.offsets[self._topics.events]
-            place, apply, worker = outcome.place, self.views.apply, self._worker
-            for live, data, time_us in zip(lives, batch.facts, batch.times, strict=True):
-                summary = live.state.summary
-                live.durable_seq = seq = live.durable_seq + 1
-                apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
-                offset += 1
-            topic = self._topics.events
-            last = next(record for record in reversed(batch.records) if record.topic == topic)
-            assert last.value is not None
-            self.views.last_record = last.key, last.value
-        for topic, events in batch.standing.items():
-            self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
+        if not self.lost:  # else whoever folds the views has read it in the log, or will
+            self._fold(batch, outcome)
         for done in batch.done:
             done(None)
         if batch.told:
@@ -674,6 +662,24 @@ class Partition:
                 if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
                     live.blocked_on = None
                 turn(self, live)
+
+    def _fold(self, batch: Batch, outcome: Appended) -> None:
+        """Fold what has become durable into the views."""
+        lives = batch.lives
+        if lives:
+            offset: int = outcome.offsets[self._topics.events]
+            place, apply, worker = outcome.place, self.views.apply, self._worker
+            for live, data, time_us in zip(lives, batch.facts, batch.times, strict=True):
+                summary = live.state.summary
+                live.durable_seq = seq = live.durable_seq + 1
+                apply(offset, place, summary.id, seq, time_us, data, summary.ray_id, worker)
+                offset += 1
+            topic = self._topics.events
+            last = next(record for record in reversed(batch.records) if record.topic == topic)
+            assert last.value is not None
+            self.views.last_record = last.key, last.value
+        for topic, events in batch.standing.items():
+            self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
 
     def _roll_back(self, batch: Batch, error: LogError) -> None:
         """None of it happened: forget every decision since the last good append, and read again what others sent."""
