@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from gasoline_es.clock import SystemClock
 from gasoline_es.core.codec import read
 from gasoline_es.core.events import Event, Unreadable
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import GasolineError, LogError
+from gasoline_es.log.ends import decided_end
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
-from gasoline_es.runtime.ends import decided_end
 
 _READ_AT_ONCE: Final = 500
 """So many events are read before the event loop gets a turn."""
@@ -30,7 +29,6 @@ class HistoryReader:
         self.partition_count: Final = log.partition_count
         self._log: Final = log
         self._topic: Final = Topics(log.namespace).events
-        self._clock: Final = SystemClock()
         self._callbacks: list[Callable[[], None]] = []
         self._failure: LogError | None = None
 
@@ -60,7 +58,7 @@ class HistoryReader:
     async def end(self, partition: int) -> int:
         """Return the number of the last event, 0 if there is none. Raises: LogError."""
         self._check()
-        return await decided_end(self._log, self._clock, self._topic, partition)
+        return await decided_end(self._log, self._topic, partition)
 
     async def select(
         self, partition: int, start: int, stop: int | None, limit: int, types: frozenset[str]

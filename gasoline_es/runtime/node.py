@@ -21,13 +21,13 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
+from gasoline_es.log.ends import decided_end
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
-from gasoline_es.runtime.ends import decided_end
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
@@ -339,7 +339,7 @@ class Node:
             views.saved_elsewhere(self._keeper.stands(index))
 
     async def _decided_end(self, index: int, topic: str) -> int:
-        return await decided_end(self.log, self.clock, topic, index)
+        return await decided_end(self.log, topic, index, self.clock.monotonic)
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
