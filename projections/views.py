@@ -121,7 +121,7 @@ class PartitionViews:
         self.stored: StoredView = StoredView() if beside is None else beside.stored
         """These are folded from topics of their own: see there."""
         self.on_tagged: OnTagged | None = None
-        """Called with the name and the tags of a workflow, for each event that gives it some."""
+        """Called with the name and the tags of a workflow, for each event that gives it some, or once for several of them."""
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -139,6 +139,8 @@ class PartitionViews:
         """Fold the event at ``offset``, whose record lies at ``place``."""
         assert offset >= self.next_offset, "an event is folded once"
         if self._kept is not None and not self._prepare(self._kept, workflow_id, offset, seq):
+            self.next_offset = offset + 1
+            self.last_place = place
             return
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, seq, time_us, offset, place, data)
@@ -202,8 +204,11 @@ class PartitionViews:
                     row.summary, findable=row.findable, runs=runs, queued=bool(row.queued)
                 ):
                     self._restore(row)
+                    if (
+                        row.findable and row.events.last >= offset
+                    ):  # among the events passed over may be what made it so
+                        self._tagged(row.summary.name, row.summary.tags)
             if self._ahead and offset <= self._ahead.get(workflow_id, -1):
-                self.next_offset = offset + 1
                 return False
         self._ahead.pop(workflow_id, None)
         self._changed[workflow_id] = None

@@ -173,7 +173,7 @@ class Views(Protocol):
     drifted: bool
     """Whether the store was found to be further than what is folded here: views that are loaded anew are right."""
     on_tagged: OnTagged | None
-    """Called with the name and the tags of a workflow, for each event that gives it some."""
+    """Called with the name and the tags of a workflow, for each event that gives it some, or once for several of them."""
 
     @property
     def schedules(self) -> ScheduleView: ...

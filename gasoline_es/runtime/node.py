@@ -321,6 +321,8 @@ class Node:
         views: Views = self._keeper.views(index, before)
         views.on_tagged = self._on_tagged
         self._views[index] = views
+        if before is not None:
+            self._unparking.wait_all()  # what was loaded and not folded has told nobody of tags
         return views
 
     def _newest_views(self, index: int) -> Views:
