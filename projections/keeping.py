@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final, TypeVar
 from weakref import WeakSet
 
@@ -71,10 +71,11 @@ class Forked(ProjectionError):
 def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
     """Keep the views of a log's namespace in a store. May wait, so call it outside of an event loop.
 
-    What is there is relied on if it is of this version of the rows, and if the log knows every position of it. Another
-    version's stays current, for those who read it, until the new rows have caught up with it.
+    What is there is relied on if it is of this version of the rows, and if the log knows every position of it. An older
+    version's stays current, for those who read it, until the new rows have caught up with it. A newer version's stays.
 
-    Raises: ProjectionError, LogError, OSError: it cannot be used by this process, or not now. Nothing was given up for that.
+    Raises: ProjectionError, LogError, OSError: it cannot be used by this process, or not now. Nothing was given up for that,
+        and nothing was built.
     """
     _require_no_fork(store)
     generation = _current(store, log)
@@ -100,9 +101,14 @@ def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
         generation = store.current(NAME, readonly=True)
         if generation is None:
             return None
-        if generation.meta.version == VERSION and not unknown_so_far(log, generation.meta, generation.positions()):
-            return StoreKeeper(log, store, generation, keeps=False)
-        generation.close()
+        try:
+            if generation.meta.version == VERSION and not unknown_so_far(log, generation.meta, generation.positions()):
+                keeper = StoreKeeper(log, store, generation, keeps=False)
+                generation = None  # it is the keeper's now
+                return keeper
+        finally:
+            if generation is not None:
+                generation.close()
     return None
 
 
@@ -118,13 +124,20 @@ def _require_no_fork(store: AnyStore) -> None:
 def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
     """Open what is current if it can be relied on. What nobody can rely on is given up.
 
-    Raises: ProjectionError: it cannot be opened by this process, or not now.
+    Raises: ProjectionError: it cannot be opened by this process, or not now; among them that it is a newer version's.
     """
     generation, why = open_current(store, NAME, log, unknown_so_far)
     if generation is not None:
         if why is None and generation.meta.version == VERSION:
             return generation
         generation.close()
+        if why is None and generation.meta.version > VERSION:
+            raise _Outdated(
+                f"a newer version of this program keeps them, with rows of version {generation.meta.version}, and this one "
+                f"writes {VERSION}; `gasoline projections rebuild {NAME}` to go back",
+                projection=NAME,
+                store=store.url,
+            )
     if why is not None:
         _log.warning("the stored views are folded anew, from the log's start: %s", why, extra={"error": why})
         store.discard(NAME)
@@ -151,7 +164,7 @@ class _Behind(Exception):
     """A generation does not have all that is relied on."""
 
 
-class _Outdated(Exception):
+class _Outdated(ProjectionError):
     """Another version of this program keeps its views there."""
 
 
@@ -363,8 +376,10 @@ class StoreKeeper:
         current = self._store.current(NAME)
         stood: Mapping[Feed, Position] = {}
         if current is not None:
-            stood = current.positions()
-            current.close()
+            with closing(current):
+                if current.meta.version > VERSION:
+                    raise _Outdated("a newer version of this program has built them", projection=NAME, store=self.url)
+                stood = current.positions()
         with suppress(_Behind):
             catch_up(stood)  # before anybody has to wait for it
             self._store.swap(generation, catch_up)
@@ -374,7 +389,7 @@ class StoreKeeper:
     # --- when it cannot be stored -------------------------------------------------------------------------------------
 
     async def _failed(self, error: Exception) -> None:
-        if isinstance(error, Superseded | _Behind):
+        if isinstance(error, Superseded | _Behind | _Outdated):
             try:
                 generation = await self._in_thread(self._successor)
             except _Outdated:
@@ -403,7 +418,7 @@ class StoreKeeper:
         generation = self._store.current(NAME)
         if generation is not None and generation.meta.version != VERSION:
             generation.close()
-            raise _Outdated
+            raise _Outdated("another version of this program has built them", projection=NAME, store=self.url)
         if generation is None:
             with self._store.building(NAME, wait=False) as held:
                 if not held:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from gasoline_es import Gasoline
-from gasoline_es.errors import LogFailed
+from gasoline_es.core.filters import Filters
+from gasoline_es.errors import LogCorrupt, LogFailed
 from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Record
+from gasoline_es.log.port import Log, Record
 from gasoline_es.runtime import node
 from projections.building import rebuild
 from projections.comparing import verify
-from projections.keeping import StoreKeeper
+from projections.keeping import StoreKeeper, read_from
 from projections.stores.opening import open_store
 from projections.views import PartitionViews
 from projections.workflow_table import WorkflowTable
@@ -297,6 +298,92 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     await log.close()
     await old.kill()
     open_store(log.inner).discard(NAME)  # of a version that there is not
+
+
+def current_version(log: Log) -> int:
+    with open_store(log).snapshot(NAME) as snapshot:
+        return snapshot.meta.version
+
+
+async def test_a_process_of_an_older_version_that_starts_late_leaves_the_newer_rows_alone(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """decision 0033: what newer code has built stays; the older process has its views in memory, and loses nothing."""
+    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    new = await file_world.worker(ten_steps)
+    await run_some(new, 20)
+    await when(lambda: stored(new))
+    monkeypatch.setattr("projections.keeping.VERSION", 1)
+    async with Gasoline.open(file_world.url) as old:
+        assert "a newer version of this program keeps them" in caplog.text
+        assert not old._node._keeper.keeps
+        assert len([one async for one in old.list()]) == 20
+    assert [info.meta.version for info in open_store(new.log.inner).generations(NAME)] == [2], "nothing is built"
+    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    await run_some(new, 20)
+    await when(lambda: stored(new))
+    assert new.node._keeper.keeps
+    assert current_version(new.log.inner) == 2
+    await new.kill()
+    open_store(new.log.inner).discard(NAME)  # of a version that there is not
+
+
+async def test_rows_that_catch_up_after_newer_ones_do_not_take_their_place(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await file_world.worker(ten_steps)
+    await run_some(process, 20)
+    await when(lambda: stored(process))
+    keepers: dict[int, tuple[ScriptedLog, StoreKeeper]] = {}
+    for version in (3, 2):
+        monkeypatch.setattr("projections.keeping.VERSION", version)
+        log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
+        keeper = kept_views(log)
+        assert isinstance(keeper, StoreKeeper)
+        keepers[version] = log, keeper
+    for version in (3, 2):
+        monkeypatch.setattr("projections.keeping.VERSION", version)
+        log, keeper = keepers[version]
+        views = {index: keeper.views(index, None) for index in range(16)}
+        for index, one in views.items():
+            one.fold(log.read(EVENTS, index))
+        await keeper.save(views)
+        assert current_version(log.inner) == 3
+        assert keeper.keeps is (version == 3)
+        assert sum(len(list(one.matching(Filters()))) for one in views.values()) == 20
+    assert "another version of this program" in caplog.text
+    for log, keeper in keepers.values():
+        await keeper.close()
+        await log.close()
+    await process.kill()
+    open_store(process.log.inner).discard(NAME)
+
+
+async def test_what_a_reader_cannot_check_is_not_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as gasoline, gasoline.worker([ten_steps]):
+        assert await soon((await gasoline.dispatch(ten_steps, 1)).output()) == 11
+
+    def damaged(*_: Any) -> str | None:
+        raise LogCorrupt("injected")
+
+    def open_files() -> int:
+        return sum(
+            "projections" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)
+        )
+
+    monkeypatch.setattr("projections.keeping.unknown_so_far", damaged)
+    log = await open_log(url, readonly=True)
+    before = open_files()
+    store = open_store(log)
+    assert read_from(store, log) is None
+    assert open_files() == before
+    store.close()
+    await log.close()
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 async def test_the_store_of_another_log_is_not_relied_on(tmp_path: Path) -> None:
