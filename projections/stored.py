@@ -190,8 +190,7 @@ class StoredView:
         if not kinds:
             return list(islice(range(max(start, 1), stop), limit))
         of_kind = [known.by_kind[kind] for kind in dict.fromkeys(kinds) if kind in known.by_kind]
-        slices = [numbers[bisect_left(numbers, start) : bisect_left(numbers, stop)] for numbers in of_kind]
-        return list(islice(merge(*slices), limit))
+        return list(islice(merge(*(_between(numbers, start, stop) for numbers in of_kind)), limit))
 
     def matching(self, sequence: str, query: Query, after: int, limit: int | None) -> list[int]:
         """Return at most ``limit`` numbers above ``after`` of decisions that match, ascending."""
@@ -231,7 +230,7 @@ def _of_item(known: _Sequence, types: Sequence[str], tags: Sequence[str], after:
             yield from range(max(after, 0) + 1, known.end + 1)
             return
         of_kind = [known.by_kind[kind] for kind in dict.fromkeys(types) if kind in known.by_kind]
-        yield from merge(*(numbers[bisect_right(numbers, after) :] for numbers in of_kind))
+        yield from merge(*(_between(numbers, after + 1, known.end + 1) for numbers in of_kind))
         return
     tagged = [known.by_tag.get(tag) for tag in dict.fromkeys(tags)]
     having = [numbers for numbers in tagged if numbers is not None]
@@ -246,6 +245,12 @@ def _of_item(known: _Sequence, types: Sequence[str], tags: Sequence[str], after:
             continue
         if all(_holds(numbers, seq) for numbers in having[1:]):
             yield seq
+
+
+def _between(numbers: array[int], start: int, stop: int) -> Iterator[int]:
+    """Yield those with ``start <= number < stop``, without a copy of them: most callers take the first few."""
+    for at in range(bisect_left(numbers, start), bisect_left(numbers, stop)):
+        yield numbers[at]
 
 
 def _holds(numbers: array[int], number: int) -> bool:
