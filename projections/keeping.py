@@ -321,7 +321,7 @@ class StoreKeeper:
         positions: dict[int, Position] = {}
         for index, one in changes.items():
             while one:
-                one.make(ROWS_AT_ONCE)
+                one.make_some(ROWS_AT_ONCE)
                 await asyncio.sleep(0)
             positions[index] = Position(one.next_offset - 1, one.last_place, digest(*one.last_record))
         return await self._in_thread(lambda: self._write(changes, positions))

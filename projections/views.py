@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import (
@@ -35,6 +35,9 @@ from projections.stored import StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 from projections.workflow_rows import WorkflowRow
+
+BYTES_AT_ONCE: Final = 256 * 1024
+"""A row of a workflow that loops over its signals may be large: after so many bytes others have a turn."""
 
 Counts = Mapping[tuple[str, Status], int]
 """How many workflows of a name stand somewhere."""
@@ -84,6 +87,14 @@ class Changes:
         while self._left and count:
             self.make_of(next(iter(self._left)))
             count -= 1
+
+    def make_some(self, count: int) -> None:
+        """Make so many more rows, or fewer where they are large: at least one, if any is left."""
+        room = BYTES_AT_ONCE
+        while self._left and count and room > 0:
+            self.make_of(next(iter(self._left)))
+            count -= 1
+            room -= len(self.rows[-1].events.positions)
 
     def make_of(self, workflow_id: str) -> None:
         """Make the row of a workflow that is about to change."""
@@ -257,6 +268,7 @@ class PartitionViews:
         """
         saving, self._saving = self._saving, None
         assert saving is not None
+        assert not saving, "its rows are made"
         if counts is not None:
             self._current.recount(counts, saving.counts)
             self.drifted = False

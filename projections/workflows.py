@@ -14,7 +14,7 @@ from projections.workflow_rows import WorkflowRow
 from projections.workflow_table import WorkflowTable, make_tables
 
 NAME: Final = ENGINES
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the rows and of the fold that makes them: whoever changes what stands in a row, or when, counts it up."""
 
 

@@ -59,6 +59,9 @@ FOLD_CHUNKS = 20
 SAVE_AFTER_S = 1.0
 """So long after an event became durable its workflow is stored as it stands then: a start folds what came since."""
 SAVE_AGAIN_S = 1.0
+SAVES_REST = 10
+"""After storing, nothing is stored for so many times as long as it took: a large row that keeps changing is written seldom."""
+SAVE_REST_MAX_S = 10.0
 UNSAVED_MAX = 5_000
 """So many workflows are in memory at most because they are not stored, while views are folded."""
 LOAD_RATHER_THAN_FOLD = 10_000
@@ -86,6 +89,7 @@ class Node:
         """Those that were needed so far."""
         self._on_tagged: OnTagged | None = None
         self._saving: asyncio.TimerHandle | None = None
+        self._save_rest_s = 0.0
         self.recording = Recording()
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
@@ -569,7 +573,7 @@ class Node:
         self.recording.durable(batch)
         self.watches.durable(batch)
         if self._saving is None and self._keeper.keeps:
-            self._saving = self.loop.call_later(SAVE_AFTER_S, self._save_soon)
+            self._saving = self.loop.call_later(max(SAVE_AFTER_S, self._save_rest_s), self._save_soon)
 
     def _save_soon(self) -> None:
         self._saving = None
@@ -577,10 +581,12 @@ class Node:
 
     async def _save(self) -> None:
         owned = {index: self._views[index] for index in self.partitions}
+        began_s = self.loop.time()
         await self._keeper.save(owned)
+        self._save_rest_s = min(SAVES_REST * (self.loop.time() - began_s), SAVE_REST_MAX_S)
         if self._saving is None and self.failure is None and any(views.unsaved for views in owned.values()):
             # Something came since; or it could not be stored, and the keeper says when it tries again.
-            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S), self._save_soon)
+            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S, self._save_rest_s), self._save_soon)
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,18 +18,20 @@ from gasoline_es.errors import LogCorrupt, LogFailed
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
 from gasoline_es.runtime import node
+from gasoline_es.runtime.batch import Batch
 from projections.building import rebuild
 from projections.comparing import verify
 from projections.keeping import StoreKeeper, read_from
 from projections.stores.opening import open_store
 from projections.views import PartitionViews
 from projections.workflow_table import WorkflowTable
-from projections.workflows import NAME, Workflows
+from projections.workflows import NAME, VERSION, Workflows
 from tests.engine.harness import Process, ScriptedLog, World, kept_views, soon, when
 from tests.engine.programs import ten_steps
 from tests.engine.workflows import Note, notes
 
 EVENTS = "default.events"
+NEWER = VERSION + 1
 MESSAGE = "the views could not be stored; trying again: OperationalError('database or disk is full')"
 
 
@@ -275,20 +277,20 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     old = await file_world.worker(ten_steps)
     await run_some(old, 20)
     await when(lambda: stored(old))
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
     log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
     keeper = kept_views(log)
     assert isinstance(keeper, StoreKeeper)
-    assert keeper._reading.meta.version == 2
+    assert keeper._reading.meta.version == NEWER
     with open_store(log.inner).snapshot(NAME) as snapshot:
-        assert snapshot.meta.version == 1, "until the new rows have caught up"
+        assert snapshot.meta.version == VERSION, "until the new rows have caught up"
     views = {index: keeper.views(index, None) for index in range(16)}
     for index, one in views.items():
         one.fold(log.read(EVENTS, index))
     await keeper.save(views)
     with open_store(log.inner).snapshot(NAME) as snapshot:
-        assert snapshot.meta.version == 2
-    monkeypatch.setattr("projections.keeping.VERSION", 1)
+        assert snapshot.meta.version == NEWER
+    monkeypatch.setattr("projections.keeping.VERSION", VERSION)
     await run_some(old, 20)
     await when(lambda: "another version of this program" in caplog.text)
     assert len([one async for one in old.gasoline.list()]) == 40
@@ -300,6 +302,37 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     open_store(log.inner).discard(NAME)  # of a version that there is not
 
 
+async def test_what_takes_long_to_store_is_stored_seldom(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large row that changes all the time, of a workflow that loops over its signals: a tenth of the time is for storing."""
+    process = await world.process()
+
+    class Clocked:
+        """What the node asks of its event loop here."""
+
+        now_s = takes_s = 0.0
+        delays: ClassVar[list[float]] = []
+
+        def time(self) -> float:
+            return self.now_s
+
+        def call_later(self, delay_s: float, _: Callable[[], None]) -> None:
+            self.delays.append(delay_s)
+
+    clocked = Clocked()
+
+    async def save(_: object) -> None:
+        clocked.now_s += clocked.takes_s
+
+    monkeypatch.setattr(node, "SAVE_AFTER_S", 1.0)
+    monkeypatch.setattr(process.node, "loop", clocked)
+    monkeypatch.setattr(process.node._keeper, "save", save)
+    monkeypatch.setattr(process.node._keeper, "keeps", True)
+    for clocked.takes_s in (0.0, 0.05, 0.3, 60.0, 0.0):
+        await process.node._save()
+        process.node.changed(Batch())
+    assert clocked.delays == pytest.approx([1.0, 1.0, 3.0, node.SAVE_REST_MAX_S, 1.0])
+
+
 def current_version(log: Log) -> int:
     with open_store(log).snapshot(NAME) as snapshot:
         return snapshot.meta.version
@@ -309,21 +342,21 @@ async def test_a_process_of_an_older_version_that_starts_late_leaves_the_newer_r
     file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """decision 0033: what newer code has built stays; the older process has its views in memory, and loses nothing."""
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
     new = await file_world.worker(ten_steps)
     await run_some(new, 20)
     await when(lambda: stored(new))
-    monkeypatch.setattr("projections.keeping.VERSION", 1)
+    monkeypatch.setattr("projections.keeping.VERSION", VERSION)
     async with Gasoline.open(file_world.url) as old:
         assert "a newer version of this program keeps them" in caplog.text
         assert not old._node._keeper.keeps
         assert len([one async for one in old.list()]) == 20
-    assert [info.meta.version for info in open_store(new.log.inner).generations(NAME)] == [2], "nothing is built"
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
+    assert [info.meta.version for info in open_store(new.log.inner).generations(NAME)] == [NEWER], "nothing is built"
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
     await run_some(new, 20)
     await when(lambda: stored(new))
     assert new.node._keeper.keeps
-    assert current_version(new.log.inner) == 2
+    assert current_version(new.log.inner) == NEWER
     await new.kill()
     open_store(new.log.inner).discard(NAME)  # of a version that there is not
 
@@ -335,21 +368,21 @@ async def test_rows_that_catch_up_after_newer_ones_do_not_take_their_place(
     await run_some(process, 20)
     await when(lambda: stored(process))
     keepers: dict[int, tuple[ScriptedLog, StoreKeeper]] = {}
-    for version in (3, 2):
+    for version in (NEWER + 1, NEWER):
         monkeypatch.setattr("projections.keeping.VERSION", version)
         log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
         keeper = kept_views(log)
         assert isinstance(keeper, StoreKeeper)
         keepers[version] = log, keeper
-    for version in (3, 2):
+    for version in (NEWER + 1, NEWER):
         monkeypatch.setattr("projections.keeping.VERSION", version)
         log, keeper = keepers[version]
         views = {index: keeper.views(index, None) for index in range(16)}
         for index, one in views.items():
             one.fold(log.read(EVENTS, index))
         await keeper.save(views)
-        assert current_version(log.inner) == 3
-        assert keeper.keeps is (version == 3)
+        assert current_version(log.inner) == NEWER + 1
+        assert keeper.keeps is (version > NEWER)
         assert sum(len(list(one.matching(Filters()))) for one in views.values()) == 20
     assert "another version of this program" in caplog.text
     for log, keeper in keepers.values():

@@ -445,8 +445,9 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     old = await world.worker(ten_steps)
     await run_some(old, 20)
     await when(lambda: stored(old))
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
-    monkeypatch.setattr(Workflows, "version", 2)
+    version = Workflows.version + 1
+    monkeypatch.setattr("projections.keeping.VERSION", version)
+    monkeypatch.setattr(Workflows, "version", version)
     new = await world.process()
     await old.kill()
     await new.work(ten_steps)
@@ -471,8 +472,8 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     go_on.set()
     await rebuilding
     monkeypatch.undo()
-    monkeypatch.setattr("projections.keeping.VERSION", 2)
-    monkeypatch.setattr(Workflows, "version", 2)
+    monkeypatch.setattr("projections.keeping.VERSION", version)
+    monkeypatch.setattr(Workflows, "version", version)
     await log.close()
     if keeper.stands(0) >= 0:  # as each take-over asks: the rebuilt generation is read from here on
         await run_some(new, 40)

@@ -286,3 +286,38 @@ def test_what_is_over_leaves_memory_and_comes_back_for_an_event() -> None:
     assert summary is not None
     assert (summary.status, summary.seq) == ("running", 3)
     assert list(views.find("fulfil", TAGS[1])) == [IDS[0]]
+
+
+def test_a_row_of_many_signals_is_packed_and_made_in_a_turn_of_its_own() -> None:
+    """Others have a turn after so many bytes; what is many is no JSON, and comes back."""
+    store, count = Store(), 20_000
+    views = store.views()
+    dispatched = [(workflow_id, ev.WorkflowDispatched("fulfil", b"1", {})) for workflow_id in IDS]
+    looped: list[ev.EventData] = [ev.LoopCommitted(((1,),), 1, 0, b"null", None)]
+    looped += [ev.SignalReceived(f"s{number}", "paid", b"1") for number in range(count)]
+    looped.append(ev.SignalConsumed(in_loop(1, 1), 1, tuple(f"s{number}" for number in range(count))))
+    looped.append(ev.LoopCommitted(((1,),), 1, 1, b"null", None))
+    offset = 0
+    for workflow_id, data in [*dispatched, *((workflow_id, data) for data in looped for workflow_id in IDS[:2])]:
+        summary = views.summary(workflow_id)
+        views.apply(offset, 7 * offset, workflow_id, 1 + (summary.seq if summary else 0), 1, data, workflow_id, "w")
+        offset += 1
+    changes = views.changes()
+    made: list[int] = []
+    while changes:
+        changes.make_some(100)
+        made.append(len(changes.rows))
+    assert made == [1, 2, 4], "the two with many signals in a turn of their own each"
+    store.table.write(3, changes.rows, changes.counts)
+    assert store.db.execute("SELECT max(length(more)), max(length(positions)) FROM workflow_rows").fetchone() < (
+        400,
+        24 * count + 200,
+    )
+    row = store.get(IDS[0])
+    assert row is not None
+    assert row.events.positions == changes.rows[0].events.positions
+    again = PartitionViews(store)
+    again.load(offset, changes.counts, [row])
+    assert len(again.received(IDS[0]).offsets) == count + 2
+    assert again.received(IDS[0]) == views.received(IDS[0])
+    assert again.located(IDS[0]) == views.located(IDS[0])
