@@ -30,6 +30,7 @@ from projections.stores.port import (
     AnyGeneration,
     AnyStore,
     Feed,
+    Meta,
     Position,
     digest,
     is_damage,
@@ -193,6 +194,7 @@ class StoreKeeper:
         self._loaded: dict[int, PartitionViews] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-views")
         self._lock = asyncio.Lock()
+        self._closed = False
         self._again = 0.0
         self._wait_s = RETRY_FIRST_S
         self._catching_up = generation.meta.state == "building"
@@ -200,17 +202,39 @@ class StoreKeeper:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+    async def load(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
-        views = PartitionViews(KeptPartition(self, index), before)
+        while self.keeps:
+            meta = self._reading.meta
+            try:
+                # By a connection of its own: rows are asked for by the other one meanwhile, as they are then.
+                views = await asyncio.to_thread(self._load_again, meta, index, before)
+            except Exception:
+                break  # that one is open
+            if self._reading.meta.generation == meta.generation:
+                self._loaded[index] = views
+                return views
+        return self.views(index, before)
+
+    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+        """Return the same before this returns. Raises: ProjectionError."""
         try:
-            # Rows and position of one moment: another process may store in between.
-            with self._reading.reading() as positions:
-                position = positions.get(self._feed(index), START)
-                views.load(position.next_offset, self._table.counts(index), self._table.going_on(index))
+            views = self._load_from(self._reading, index, before)
         except Exception as error:
             raise self._unreadable(error) from error
         self._loaded[index] = views
+        return views
+
+    def _load_again(self, meta: Meta, index: int, before: PartitionViews | None) -> PartitionViews:
+        with closing(self._store.again(meta)) as generation:
+            return self._load_from(generation, index, before)
+
+    def _load_from(self, generation: AnyGeneration, index: int, before: PartitionViews | None) -> PartitionViews:
+        views, table = PartitionViews(KeptPartition(self, index), before), WorkflowTable(generation.db)
+        # Rows and position of one moment: another process may store in between.
+        with generation.reading() as positions:
+            position = positions.get(self._feed(index), START)
+            views.load(position.next_offset, table.counts(index), table.going_on(index))
         return views
 
     def fresh(self) -> PartitionViews:
@@ -242,25 +266,39 @@ class StoreKeeper:
         Damage is given up, so that whoever starts next folds the log anew.
         """
         if self.keeps and is_damage(error):
-            with suppress(Exception):
-                self._store.discard(NAME)
+            with suppress(RuntimeError):  # it is being closed
+                self._thread.submit(self._discard)
         return ProjectionError(
             f"the stored views of {self._log.url} cannot be read: {error}. Nothing of the log is lost: start the process again",
             projection=NAME,
             store=self._store.url,
         )
 
-    def stands(self, index: int) -> int:
+    def _discard(self) -> None:
+        with suppress(Exception):
+            self._store.discard(NAME)
+
+    async def stands(self, index: int) -> int:
         """Return the offset up to which a partition's views are stored, as far as that is known."""
         with suppress(Exception):
-            self._look_for_another()
+            await self._look_for_another()
             return self._reading.positions().get(self._feed(index), START).next_offset
         return 0
 
-    def _look_for_another(self) -> None:
+    async def _look_for_another(self) -> None:
         """Go on with a newer generation, if somebody has built one that has all that is relied on."""
-        current = self._store.current(NAME, readonly=not self.keeps)
+        opening = asyncio.get_running_loop().run_in_executor(
+            None, lambda: self._store.current(NAME, readonly=not self.keeps)
+        )
+        try:
+            current = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
         if current is None:
+            return
+        if self._closed:
+            current.close()
             return
         newer = current.meta.generation > self._reading.meta.generation and current.meta.version == VERSION
         if newer and not self._behind(current.positions()):
@@ -436,6 +474,7 @@ class StoreKeeper:
 
     async def close(self) -> None:
         """Let go of the store."""
+        self._closed = True
         async with self._lock:
             await self._in_thread(self._close_writing)
             self._thread.shutdown()
@@ -448,6 +487,12 @@ class StoreKeeper:
         if self._writing is not None:
             self._writing.close()
             self._writing = None
+
+
+def _close_opened(opening: asyncio.Future[AnyGeneration | None]) -> None:
+    """Let go of what was opened for somebody who is gone."""
+    if not opening.cancelled() and opening.exception() is None and (opened := opening.result()) is not None:
+        opened.close()
 
 
 _Saved = tuple[int, Mapping[tuple[str, Status], int] | None]

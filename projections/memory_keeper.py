@@ -12,7 +12,7 @@ class MemoryKeeper:
 
     keeps = False
 
-    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+    async def load(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition, with nothing folded."""
         return PartitionViews(beside=before)
 
@@ -20,7 +20,7 @@ class MemoryKeeper:
         """Return views with nothing folded, which are not kept."""
         return PartitionViews()
 
-    def stands(self, index: int) -> int:
+    async def stands(self, index: int) -> int:
         """Return the offset up to which a partition's views are stored."""
         return 0
 

@@ -247,8 +247,8 @@ class ViewKeeper(Protocol[V]):
         """Whether it does; else all is folded from the start of the log by each process."""
         ...
 
-    def views(self, index: int, before: V | None, /) -> V:
-        """Return the views of a partition as they were stored last.
+    async def load(self, index: int, before: V | None, /) -> V:
+        """Return the views of a partition as they were stored last. Others have turns meanwhile, however many rows there are.
 
         ``before``: views of it that are to be given up, but for what stands beside workflows, which goes on in the new ones.
         """
@@ -258,8 +258,8 @@ class ViewKeeper(Protocol[V]):
         """Return views with nothing folded, which are not kept."""
         ...
 
-    def stands(self, index: int, /) -> int:
-        """Return the offset up to which a partition's views are stored."""
+    async def stands(self, index: int, /) -> int:
+        """Return the offset up to which a partition's views are stored, as far as that is known."""
         ...
 
     async def save(self, views: Mapping[int, V], /) -> None:

@@ -63,7 +63,9 @@ SAVES_REST = 10
 """After storing, nothing is stored for so many times as long as it took: a large row that keeps changing is written seldom."""
 SAVE_REST_MAX_S = 10.0
 UNSAVED_MAX = 5_000
-"""So many workflows are in memory at most because they are not stored, while views are folded."""
+"""So many workflows are in this process's memory at most because they are not stored, while views are folded."""
+LET_GO_AGAIN_S = 1.0
+"""So long after others had not stored enough, one who reads looks again whether they have."""
 LOAD_RATHER_THAN_FOLD = 10_000
 """Views that others have stored so many events further are loaded anew."""
 
@@ -90,6 +92,7 @@ class Node:
         self._on_tagged: OnTagged | None = None
         self._saving: asyncio.TimerHandle | None = None
         self._save_rest_s = 0.0
+        self._let_go_again = 0.0
         self.recording = Recording()
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
@@ -196,11 +199,11 @@ class Node:
 
     async def _take_over(self, ownership: Ownership) -> Partition:
         index = ownership.partition
-        views = self._newest_views(index)
+        views = await self._newest_views(index)
         end = ownership.ends.get(self.topics.events, 0)
         await self._fold(index, end)
         while views.drifted:  # the former owner has stored what was only folded now
-            views = self._load(index, views)
+            views = await self._load(index, views)
             await self._fold(index, end)
         for view, topic in self._beside(index):
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
@@ -292,7 +295,9 @@ class Node:
     def behind(self) -> Iterator[tuple[int, int]]:
         """Yield how many durable events are not folded, for each partition that is owned or being taken."""
         for index in sorted({*self.partitions, *self._taking}):
-            yield index, max(self.log.end(self.topics.events, index) - self._view(index).next_offset, 0)
+            views = self._views.get(index)
+            if views is not None:  # else it is being loaded, and nobody knows yet
+                yield index, max(self.log.end(self.topics.events, index) - views.next_offset, 0)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -306,43 +311,50 @@ class Node:
             async with self._folding[index]:
                 if index not in self.partitions:
                     try:
+                        await self._loaded(index)
                         end = await self._decided_end(index, self.topics.events)
                         await self._fold(index, end if self.log.damage is None else None)
-                        self._let_go_of_stored(index)
                     except LogError:
                         self.check()  # a log that failed has been closed: it is told why, not that
                         raise
-        return self._view(index)
+        return self._views[index]
 
-    def _view(self, index: int) -> Views:
-        """Return the views of a partition, with what is folded so far."""
+    async def _loaded(self, index: int) -> Views:
+        """Return the views of a partition, with what is folded so far. By who holds the lock of folding it."""
         views = self._views.get(index)
         if views is None:
-            views = self._load(index, None)
+            views = await self._load(index, None)
         return views
 
-    def _load(self, index: int, before: Views | None) -> Views:
-        views: Views = self._keeper.views(index, before)
+    async def _load(self, index: int, before: Views | None) -> Views:
+        views: Views = await self._keeper.load(index, before)
         views.on_tagged = self._on_tagged
         self._views[index] = views
         if before is not None:
             self._unparking.wait_all()  # what was loaded and not folded has told nobody of tags
         return views
 
-    def _newest_views(self, index: int) -> Views:
+    async def _newest_views(self, index: int) -> Views:
         """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
         views = self._views.get(index)
         if views is None:
-            return self._load(index, None)
-        if views.drifted or self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
-            return self._load(index, views)
+            return await self._load(index, None)
+        if views.drifted or await self._keeper.stands(index) > views.next_offset + LOAD_RATHER_THAN_FOLD:
+            return await self._load(index, views)
         return views
 
-    def _let_go_of_stored(self, index: int) -> None:
-        """Let workflows leave memory that are over, and that others have stored."""
-        views = self._views[index]
-        if views.unsaved >= UNSAVED_MAX:
-            views.saved_elsewhere(self._keeper.stands(index))
+    async def _let_go_of_stored(self) -> None:
+        """Let workflows leave memory that are over, and that others have stored; if that does not help, not again at once."""
+        if self.loop.time() < self._let_go_again:
+            return
+        for index, views in list(self._views.items()):
+            if views.unsaved and index not in self.partitions:
+                views.saved_elsewhere(await self._keeper.stands(index))
+        if self._too_many_unsaved():
+            self._let_go_again = self.loop.time() + LET_GO_AGAIN_S
+
+    def _too_many_unsaved(self) -> bool:
+        return sum(views.unsaved for views in self._views.values()) >= UNSAVED_MAX
 
     async def _decided_end(self, index: int, topic: str) -> int:
         return await decided_end(self.log, topic, index, self.clock.monotonic)
@@ -370,11 +382,11 @@ class Node:
                 if index not in self.partitions:
                     for view, topic in self._beside(index):
                         await self._fold_into(view, topic, index, await self._decided_end(index, topic))
-        return self._view(index)
+        return self._views[index]
 
     def _beside(self, index: int) -> list[tuple[Foldable, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
-        views = self._view(index)
+        views = self._views[index]
         topics = self.topics
         return [(views.schedules, topics.schedules), (views.parked, topics.parked), (views.stored, topics.stored)]
 
@@ -410,7 +422,8 @@ class Node:
         try:
             return await self.views(index), None
         except LogCorrupt as damage:
-            return self._view(index), damage
+            async with self._folding[index]:
+                return await self._loaded(index), damage
 
     async def counted(self, index: int) -> Views:
         """Return a partition's views as of now, whose counts are exact."""
@@ -418,7 +431,7 @@ class Node:
         while views.drifted and index not in self.partitions:
             async with self._folding[index]:
                 if self._views[index] is views and index not in self.partitions:
-                    self._load(index, views)
+                    await self._load(index, views)
             views = await self.views(index)
         return views
 
@@ -436,10 +449,14 @@ class Node:
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
-        views = self._view(index)
-        while await self._fold_some(views, self.topics.events, index, stop):
-            if views.unsaved >= UNSAVED_MAX and self._keeper.keeps and not self._owned_elsewhere(index):
-                await self._keeper.save({index: views})  # else a long log would not fit into memory
+        views, more = self._views[index], True
+        while more:
+            more = await self._fold_some(views, self.topics.events, index, stop)
+            if self._too_many_unsaved():  # a long log would not fit into memory
+                if self._keeper.keeps and not self._owned_elsewhere(index):
+                    await self._keeper.save({index: views})
+                else:
+                    await self._let_go_of_stored()
 
     def _owned_elsewhere(self, index: int) -> bool:
         """Whether another process owns a partition: then that one stores its views."""

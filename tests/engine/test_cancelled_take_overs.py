@@ -202,9 +202,9 @@ async def test_counts_are_of_views_that_do_not_drift(world: World, monkeypatch: 
     process = await world.process()
     load, loads = process.node._load, 0
 
-    def drifting(index: int, before: Any) -> Any:
+    async def drifting(index: int, before: Any) -> Any:
         nonlocal loads
-        views = load(index, before)
+        views = await load(index, before)
         loads += 1
         views.drifted = loads < 4
         return views

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,8 @@ from projections.building import rebuild
 from projections.comparing import verify
 from projections.keeping import StoreKeeper, read_from
 from projections.stores.opening import open_store
+from projections.stores.port import Meta
+from projections.stores.sqlite import SqliteStore
 from projections.views import PartitionViews
 from projections.workflow_table import WorkflowTable
 from projections.workflows import NAME, VERSION, Workflows
@@ -259,6 +263,7 @@ async def test_a_reader_lets_go_of_what_the_owner_has_stored(
     file_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "UNSAVED_MAX", 10)
+    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
     worker = await file_world.worker(ten_steps)
     reader = await file_world.process()
     for _ in range(6):
@@ -266,7 +271,7 @@ async def test_a_reader_lets_go_of_what_the_owner_has_stored(
         await when(lambda: stored(worker))
         assert len([one async for one in reader.gasoline.list()]) % 20 == 0
     views = [one for one in reader.node._views.values() if isinstance(one, PartitionViews)]
-    assert sum(len(one.in_memory()) for one in views) < 16 * 10
+    assert sum(one.unsaved for one in views) < 10, "in all partitions together"
     assert len([one async for one in reader.gasoline.list()]) == 120
 
 
@@ -331,6 +336,96 @@ async def test_what_takes_long_to_store_is_stored_seldom(world: World, monkeypat
         await process.node._save()
         process.node.changed(Batch())
     assert clocked.delays == pytest.approx([1.0, 1.0, 3.0, node.SAVE_REST_MAX_S, 1.0])
+
+
+async def test_nothing_of_the_store_is_opened_where_the_event_loop_runs(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is locked holds a thread up then, and nobody else: loading, looking for another generation, giving up."""
+    monkeypatch.setattr(node, "UNSAVED_MAX", 1)
+    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
+    worker = await file_world.worker(ten_steps)
+    reader, taker = await file_world.process(), await file_world.process()
+    opened: dict[str, set[bool]] = {}
+
+    def watch(verb: str) -> None:
+        deed = getattr(SqliteStore, verb)
+
+        def watched(store: SqliteStore, *given: Any, **named: Any) -> Any:
+            opened.setdefault(verb, set()).add(threading.current_thread() is threading.main_thread())
+            return deed(store, *given, **named)
+
+        monkeypatch.setattr(SqliteStore, verb, watched)
+
+    for verb in ("current", "again", "create", "discard", "building", "swap"):
+        watch(verb)
+    for process in (reader, taker):
+        assert [one async for one in process.gasoline.list()] == []
+    await run_some(worker, 20)
+    await when(lambda: stored(worker))
+    assert len([one async for one in reader.gasoline.list()]) == 20
+    assert len([one async for one in reader.gasoline.list()]) == 20
+    await worker.stop()
+    await taker.work(ten_steps)
+    await run_some(taker, 16)
+    keeper = taker.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    monkeypatch.setattr("projections.keeping.is_damage", lambda _: True)
+    assert "cannot be read" in str(keeper._unreadable(sqlite3.DatabaseError("injected")))
+    await when(lambda: "discard" in opened)
+    assert set().union(*opened.values()) == {False}, opened
+    assert opened.keys() >= {"current", "again", "discard"}
+
+
+async def test_others_have_turns_while_many_rows_are_loaded(file_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many workflows sleep in a partition, a take-over of it does not hold the event loop up."""
+    first = await file_world.worker(ten_steps)
+    await run_some(first, 20)
+    await first.stop()
+    process = await file_world.process()
+    began, go_on = threading.Event(), threading.Event()
+    going_on = WorkflowTable.going_on
+
+    def slowly(table: WorkflowTable, partition: int) -> Any:
+        began.set()
+        assert go_on.wait(5), "the event loop stands still"
+        return going_on(table, partition)
+
+    monkeypatch.setattr(WorkflowTable, "going_on", slowly)
+    taking = [asyncio.ensure_future(process.node.own(index)) for index in range(2)]
+    listing = asyncio.ensure_future(process.gasoline.counts())
+    await when(began.is_set)
+    assert not any(one.done() for one in (*taking, listing))
+    go_on.set()
+    assert all([await soon(one) for one in taking])
+    assert await soon(listing) == {"ten_steps": {"complete": 20}}
+
+
+async def test_rows_that_are_loaded_while_another_generation_takes_their_place_are_loaded_again(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await file_world.worker(ten_steps)
+    await run_some(first, 20)
+    await first.stop()
+    process = await file_world.process()
+    keeper = process.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    log = await open_log(file_world.url, readonly=True)
+    load, loads = keeper._load_again, list[int]()
+
+    def swapped(meta: Meta, index: int, before: PartitionViews | None) -> PartitionViews:
+        loads.append(meta.generation)
+        views = load(meta, index, before)
+        if len(loads) == 1:
+            rebuild(log, open_store(log), Workflows())
+            asyncio.run_coroutine_threadsafe(keeper.stands(0), process.node.loop).result(20)
+        return views
+
+    monkeypatch.setattr(keeper, "_load_again", swapped)
+    assert await soon(process.gasoline.counts()) == {"ten_steps": {"complete": 20}}
+    assert loads[:2] == [1, 2]
+    assert len(loads) == 17
+    await log.close()
 
 
 def current_version(log: Log) -> int:

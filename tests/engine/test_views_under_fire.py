@@ -312,7 +312,7 @@ async def main():
     saving = asyncio.create_task(worker.node._save())
     await asyncio.to_thread(began.wait)
     await asyncio.to_thread(threading.Event().wait, 0.2)  # now it waits for the lock that the swap holds
-    keeper.stands(0)  # as each take-over asks
+    await keeper.stands(0)  # as each take-over asks
     marked.set()
     await rebuilding
     await saving
@@ -475,7 +475,7 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     monkeypatch.setattr("projections.keeping.VERSION", version)
     monkeypatch.setattr(Workflows, "version", version)
     await log.close()
-    if keeper.stands(0) >= 0:  # as each take-over asks: the rebuilt generation is read from here on
+    if await keeper.stands(0) >= 0:  # as each take-over asks: the rebuilt generation is read from here on
         await run_some(new, 40)
     await when(lambda: stored(new))
     listed = {one.id async for one in new.gasoline.list()}
