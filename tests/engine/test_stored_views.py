@@ -370,7 +370,7 @@ async def test_nothing_of_the_store_is_opened_where_the_event_loop_runs(
     await run_some(taker, 16)
     keeper = taker.node._keeper
     assert isinstance(keeper, StoreKeeper)
-    monkeypatch.setattr("projections.keeping.is_damage", lambda _: True)
+    monkeypatch.setattr("projections.keeping.is_damage", bool)
     assert "cannot be read" in str(keeper._unreadable(sqlite3.DatabaseError("injected")))
     await when(lambda: "discard" in opened)
     assert set().union(*opened.values()) == {False}, opened
