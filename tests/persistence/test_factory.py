@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,7 +27,7 @@ from gasoline_es import errors
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory, lease
 from gasoline_es.persistence.history_reader import open_histories
 from gasoline_es.persistence.journal import Journal, namespace_of
-from gasoline_es.persistence.lease import Lease, translated
+from gasoline_es.persistence.lease import Lease, Leased, translated
 from gasoline_es.runtime.lending import Not
 
 
@@ -104,6 +105,31 @@ def test_an_application_that_is_closed_beside_a_longer_lived_one_leaves_nothing_
     assert len(histories.opened._callbacks) == 1
     histories.close()
     lasting.close()
+
+
+def test_a_subscription_that_is_over_listens_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped by whoever has it, or by an error that it met before it listened."""
+    factory, recorder = factory_for("shop", "memory:over")
+    with recorder.subscribe():
+        assert len(recorder._lease._listeners) == 1
+    assert not recorder._lease._listeners
+    listen: Any = Leased[Any].listen
+
+    def late(leased: Leased[Any], event: threading.Event) -> None:
+        for thread in threading.enumerate():
+            if "_loop_on_pull" in thread.name:
+                thread.join(10)
+        listen(leased, event)
+
+    def failing(*_: object, **__: object) -> None:
+        raise OperationalError("injected")
+
+    monkeypatch.setattr(recorder, "select_notifications", failing)
+    monkeypatch.setattr(Leased, "listen", late)
+    with recorder.subscribe() as subscription, pytest.raises(OperationalError, match="injected"):
+        next(subscription)
+    assert not recorder._lease._listeners
+    factory.close()
 
 
 def test_a_lease_that_cannot_listen_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
