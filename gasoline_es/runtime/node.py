@@ -116,6 +116,7 @@ class Node:
         """Who owned the partitions that are being taken."""
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
         self.failed = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop
         """Where all of it happens. Set when it starts."""
@@ -255,6 +256,23 @@ class Node:
 
     async def release(self, index: int) -> None:
         """Give a partition up, after what was decided there is durable."""
+        # A task of its own: what is given up by half, because a caller was cancelled, nobody here decides, nor anybody else.
+        releasing = asyncio.get_running_loop().create_task(self._give_up(index), name="gasoline-release")
+        self._releasing.add(releasing)
+        releasing.add_done_callback(lambda task: self._released(index, task))
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            if releasing.cancelled():  # not the caller, but the node: it is being closed
+                return
+            raise
+
+    def _released(self, index: int, task: asyncio.Task[None]) -> None:
+        self._releasing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("partition %d could not be released: %s", index, error, extra=_about(index, error))
+
+    async def _give_up(self, index: int) -> None:
         async with self._locks[index]:
             if (taking := self._taking.get(index)) is not None:
                 await asyncio.wait((taking,))  # whoever began it was cancelled
@@ -722,7 +740,7 @@ class Node:
         self._unparking.close()
         if self._saving is not None:
             self._saving.cancel()
-        tasks = [*self._tasks, *self._taking.values()]
+        tasks = [*self._tasks, *self._taking.values(), *self._releasing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -226,7 +226,7 @@ class Process:
             return
         self.ended = True
         node, driver = self.node, self.node.driver
-        tasks: list[asyncio.Task[Any]] = [*node._tasks, *node._taking.values()]
+        tasks: list[asyncio.Task[Any]] = [*node._tasks, *node._taking.values(), *node._releasing]
         if node._appender._task is not None:
             tasks.append(node._appender._task)
         if self.worker is not None:

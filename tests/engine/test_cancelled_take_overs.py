@@ -14,14 +14,14 @@ import pytest
 from gasoline_es.core.events import WorkflowDispatched
 from gasoline_es.core.stored_events import EventStored, Stored, embed
 from gasoline_es.core.storing import Store
-from gasoline_es.errors import Fenced, LogError
+from gasoline_es.errors import Fenced, LogError, NoSpace
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence.journal import Journal, StoreIds
 from gasoline_es.runtime import node
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
 from projections.views import PartitionViews
-from tests.engine.harness import Process, World, soon
+from tests.engine.harness import Process, World, soon, when
 from tests.engine.workflows import Note, echo
 
 # A process in the middle of a take-over is looked at from within.
@@ -141,6 +141,33 @@ async def test_a_partition_that_is_released_in_the_middle_of_its_take_over_is_re
     assert owner is not None
     assert owner.released
     await check(process, ids)
+
+
+async def test_a_release_that_is_cancelled_in_the_middle_comes_to_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §5: what this process no longer decides is there for others, though whoever released it was cancelled."""
+    monkeypatch.setattr(node, "ROLL_BACK_WAIT_S", 0.0)
+    process = await world.process(partitions=1)
+    assert await process.node.own(0) is not None
+    release, refused, space = process.log.release, asyncio.Event(), asyncio.Event()
+
+    async def full(partition: int) -> None:
+        if not space.is_set():
+            refused.set()
+            raise NoSpace("injected into the release")
+        await release(partition)
+
+    monkeypatch.setattr(process.log, "release", full)
+    releasing = asyncio.ensure_future(process.node.release(0))
+    await soon(refused.wait())
+    releasing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await releasing
+    space.set()
+    other = await world.process()
+    await when(lambda: (owner := other.log.owner(0)) is not None and owner.released)
+    assert await other.node.own(0) is not None
 
 
 async def test_events_of_an_append_under_way_where_a_partition_is_let_go_are_folded_once(any_world: World) -> None:
