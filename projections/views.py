@@ -350,11 +350,6 @@ class PartitionViews:
         """Return the row of a workflow that is not in memory."""
         return None if self._kept is None or workflow_id in self._current else self._kept.get(workflow_id)
 
-    def needs_all(self, workflow_id: str) -> None:
-        """Forget nothing more of a workflow in memory: its replay needs the complete history from now on."""
-        self._history.needs_all(workflow_id)
-        self._changed[workflow_id] = None
-
     def running(self) -> list[str]:
         """Return the ids of the workflows that are to run now."""
         return self._wake.running
