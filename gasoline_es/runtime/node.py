@@ -173,6 +173,11 @@ class Node:
                 raise
 
     async def _take(self, index: int) -> Partition | None:
+        # From the claim on: until it has begun, the log may not say how much of the last owner's records counts.
+        async with self._folding[index]:
+            return await self._take_alone(index)
+
+    async def _take_alone(self, index: int) -> Partition | None:
         former = self.log.owner(index)
         if former is not None and (former.released or former.incarnation != self.log.incarnation):
             self._former[index] = former  # until it is taken: an epoch of our own without a begin tells nothing
@@ -181,8 +186,7 @@ class Node:
         except (PartitionOwned, Fenced):
             return None  # somebody else's now
         try:
-            async with self._folding[index]:
-                return await self._take_over(ownership)
+            return await self._take_over(ownership)
         except Exception:
             with contextlib.suppress(LogError):
                 await self.log.release(index)  # it concerns this partition alone; somebody else may be luckier

@@ -157,6 +157,12 @@ class ScriptedLog(Log):
     def end(self, topic: str, partition: int) -> Offset:
         return self.inner.end(topic, partition)
 
+    def undecided(self, topic: str, partition: int) -> bool:
+        return self.inner.undecided(topic, partition)
+
+    async def refresh(self, *feeds: tuple[str, int]) -> None:
+        await self.inner.refresh(*feeds)
+
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         return self.inner.tail(topic, partition, position)
 

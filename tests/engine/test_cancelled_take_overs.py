@@ -15,7 +15,7 @@ from gasoline_es.core.events import WorkflowDispatched
 from gasoline_es.core.stored_events import EventStored, Stored, embed
 from gasoline_es.core.storing import Store
 from gasoline_es.errors import Fenced, LogError, NoSpace
-from gasoline_es.log.port import Outcome, Section
+from gasoline_es.log.port import Outcome, Ownership, Section
 from gasoline_es.persistence.journal import Journal, StoreIds
 from gasoline_es.runtime import node
 from gasoline_es.runtime.node import Node
@@ -124,6 +124,31 @@ async def test_a_call_that_is_cancelled_at_any_turn_of_a_take_over_costs_nothing
         await process.stop()
         turns += 1
     assert turns > 4 * COUNT, "each event was folded in a turn of its own"
+
+
+async def test_who_reads_waits_for_a_claim_of_this_process_to_be_decided(world: World) -> None:
+    """filelog.md §4: between a claim and its begin the log does not say what counts, and whoever made it is here."""
+    ids = await begun(world)
+    process = await world.process()
+    acquire, claimed, decided = process.log.acquire, asyncio.Event(), asyncio.Event()
+
+    async def slowly(partition: int) -> Ownership:
+        claimed.set()
+        await decided.wait()
+        return await acquire(partition)
+
+    process.log.acquire = slowly  # type: ignore[method-assign]
+    calling = asyncio.ensure_future(process.node.own(0))
+    await soon(claimed.wait())
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    asking = asyncio.ensure_future(process.gasoline.counts())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    decided.set()
+    assert await soon(asking) == {"echo": {"complete": COUNT}}
+    await check(process, ids)
 
 
 async def test_a_partition_that_is_released_in_the_middle_of_its_take_over_is_released(world: World) -> None:
