@@ -282,6 +282,7 @@ class StoreKeeper:
         """Return the offset up to which a partition's views are stored, as far as that is known."""
         with suppress(Exception):
             await self._look_for_another()
+        with suppress(Exception):  # also where that could not be opened just now
             return self._reading.positions().get(self._feed(index), START).next_offset
         return 0
 

@@ -285,6 +285,9 @@ class PartitionViews:
 
     def saved_elsewhere(self, stored_to: int) -> None:
         """Another process has stored rows: the store stands at ``stored_to``."""
+        stored_to = min(
+            stored_to, self.next_offset
+        )  # what is folded later than it was stored is let go of by the next call
         if self._saving is None and stored_to > self.stored_to:
             for workflow_id in [one for one in self._changed if self._history.last(one) < stored_to]:
                 del self._changed[workflow_id]

@@ -27,6 +27,7 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.projection import ApplicationSubscription, Projection, ProjectionRunner
 from eventsourcing.utils import Environment
 
+from gasoline_es.core import codec
 from gasoline_es.core.events import Event
 from gasoline_es.core.topics import Topics
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
@@ -217,7 +218,7 @@ def test_what_nothing_answers_is_not_read_again_and_other_types_are_not_decoded(
     """A subscription to a rare type looks at each event once, however often the log changes."""
     run_workflows(url, 6)
     decoded, typed = list[bytes](), list[bytes]()
-    read, type_of = history_reader.read, history_reader.type_of
+    read, type_of = codec.read, codec.type_of
 
     def read_it(key: str, value: bytes) -> Event:
         decoded.append(value)
