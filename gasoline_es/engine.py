@@ -201,7 +201,8 @@ async def _keeper(log: Log) -> ViewKeeper[Any]:
     """Return what keeps the views of a log: a store that lies with it, if it is one on disk; else memory."""
     if log.derived is None:
         return MemoryKeeper()
-    from projections.keeping import Forked, keep_in, read_from  # SQLite is loaded where there is something to keep
+    from projections.keeping import keep_in, read_from  # SQLite is loaded where there is something to keep
+    from projections.stores.port import Forked
 
     store = open_store(log)
     if not log.writable:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from gasoline_es.core.codec import type_of
 from gasoline_es.core.events import EventData, Unreadable
 from gasoline_es.errors import DefinitionError
 from gasoline_es.log.port import Record
@@ -64,7 +64,7 @@ class EachEvent:
         try:
             for record in records:
                 event = None
-                if record.value is not None and not (unwanted and _type_of(record.value) in unwanted):
+                if record.value is not None and not (unwanted and type_of(record.value) in unwanted):
                     event = read(record)
                     if not unwanted or _type_by(event) not in unwanted:
                         apply(event, db)
@@ -79,18 +79,6 @@ class EachEvent:
 
     def rolled_back(self) -> None:
         """Keep nothing."""
-
-
-# How a line begins that this library wrote (core.codec.Envelope). Any other is decoded to see what it is.
-_TYPE: Final = re.compile(
-    rb'\{"specversion":"1\.0","id":"[^"\\]*+","source":"[^"\\]*+","type":"gasoline\.([a-z._]+)\.v1","subject":"'
-)
-
-
-def _type_of(value: bytes) -> bytes | None:
-    """Return the type of an event that this version knows, without decoding the rest; None: it has to be decoded."""
-    line = _TYPE.match(value)
-    return None if line is None else line[1]
 
 
 def _type_by(event: Any) -> bytes:

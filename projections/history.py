@@ -5,7 +5,6 @@ Sixteen bytes an event in memory, and none for what a loop has forgotten; cold h
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from gasoline_es.core import events as ev
 from gasoline_es.core.ports import Located, Received
 from projections.loops import LoopedEvents, Odd
+from projections.packing import Parts, packed, unpacked
 
 _LOOKED_AT: Final = frozenset({ev.SignalReceived, ev.SignalConsumed, ev.SignalDiscarded, ev.LoopCommitted})
 
@@ -34,7 +34,7 @@ _Events: TypeAlias = "array[int] | LoopedEvents | _Whole"
 class KeptEvents:
     """What the index knows of a workflow, as data. ``first``, ``last``: offsets of its first and of its newest event.
 
-    ``positions``: offset and place of each event, 8 bytes each; empty if ``more`` says it otherwise, which JSON can hold.
+    ``positions``: offset and place of each event, 8 bytes each, unless ``more``, which JSON can hold, says what else it is.
     """
 
     first: int
@@ -128,7 +128,9 @@ class HistoryIndex:
         """Return all that is known here of a workflow, as data that does not change."""
         events = self._events[workflow_id]
         if isinstance(events, LoopedEvents):
-            return KeptEvents(events.first, events.last, b"", {"looped": events.members()})
+            parts = Parts()
+            members = events.members(parts)
+            return KeptEvents(events.first, events.last, packed(parts.numbers), {"looped": members})
         if isinstance(events, _Whole):
             return KeptEvents(events.first, events.last, b"", {"whole": events.count})
         more: dict[str, Any] = {}
@@ -136,7 +138,7 @@ class HistoryIndex:
             more["unforgetting"] = True
         if workflow_id in self._queued:
             more["queued"] = dict(self._queued[workflow_id])
-        return KeptEvents(events[0], events[-2], _packed(events), more)
+        return KeptEvents(events[0], events[-2], packed(events), more)
 
     def restore(self, workflow_id: str, kept: KeptEvents) -> None:
         """Know of a workflow again what :meth:`kept` returned."""
@@ -192,21 +194,9 @@ def _received(events: _Events) -> Received:
     return Received(located.offsets, located.places, None)
 
 
-def _packed(events: array[int]) -> bytes:
-    """Pack offsets and places, little-endian, so that any machine reads what another has kept."""
-    if sys.byteorder == "big":
-        events = array("q", events)
-        events.byteswap()
-    return events.tobytes()
-
-
 def _unpacked(kept: KeptEvents) -> _Events:
     if "looped" in kept.more:
-        return LoopedEvents.of_members(kept.more["looped"])
+        return LoopedEvents.of_members(kept.more["looped"], Parts(unpacked(kept.positions)))
     if "whole" in kept.more:
         return _Whole(kept.more["whole"], kept.first, kept.last)
-    events = array("q")
-    events.frombytes(kept.positions)
-    if sys.byteorder == "big":
-        events.byteswap()
-    return events
+    return unpacked(kept.positions)

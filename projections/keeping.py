@@ -8,14 +8,12 @@ goes on reading a generation until another one has all that these views rely on,
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary
@@ -32,6 +30,7 @@ from projections.stores.port import (
     AnyGeneration,
     AnyStore,
     Feed,
+    Meta,
     Position,
     digest,
     is_damage,
@@ -54,31 +53,16 @@ RETRY_MAX_S: Final = 60.0
 _log = EngineLog(__name__)
 _T = TypeVar("_T")
 
-_keepers: WeakSet[StoreKeeper] = WeakSet()
-_inherited: list[str] = []
-"""The stores that a process had open which this one was forked from: SQLite must not be used for them then."""
-
-
-def _forked() -> None:
-    _inherited.extend(keeper.url for keeper in _keepers)
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-class Forked(ProjectionError):
-    """This process was forked from one that has the store open."""
-
 
 def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
     """Keep the views of a log's namespace in a store. May wait, so call it outside of an event loop.
 
-    What is there is relied on if it is of this version of the rows, and if the log knows every position of it. Another
-    version's stays current, for those who read it, until the new rows have caught up with it.
+    What is there is relied on if it is of this version of the rows, and if the log knows every position of it. An older
+    version's stays current, for those who read it, until the new rows have caught up with it. A newer version's stays.
 
-    Raises: ProjectionError, LogError, OSError: it cannot be used by this process, or not now. Nothing was given up for that.
+    Raises: ProjectionError, LogError, OSError: it cannot be used by this process, or not now. Nothing was given up for that,
+        and nothing was built.
     """
-    _require_no_fork(store)
     generation = _current(store, log)
     until = time.monotonic() + BUILDER_WAIT_S
     while generation is None:
@@ -98,35 +82,37 @@ def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
 def read_from(store: AnyStore, log: Log) -> StoreKeeper | None:
     """Read the views that others keep of a log that is open for reading; None: there are none to rely on."""
     with suppress(ProjectionError, LogError, OSError):
-        _require_no_fork(store)
         generation = store.current(NAME, readonly=True)
         if generation is None:
             return None
-        if generation.meta.version == VERSION and not unknown_so_far(log, generation.meta, generation.positions()):
-            return StoreKeeper(log, store, generation, keeps=False)
-        generation.close()
+        try:
+            if generation.meta.version == VERSION and not unknown_so_far(log, generation.meta, generation.positions()):
+                keeper = StoreKeeper(log, store, generation, keeps=False)
+                generation = None  # it is the keeper's now
+                return keeper
+        finally:
+            if generation is not None:
+                generation.close()
     return None
-
-
-def _require_no_fork(store: AnyStore) -> None:
-    if store.url in _inherited:
-        raise Forked(
-            "this process was forked from one that had a log open, and SQLite cannot be used in both",
-            projection=NAME,
-            store=store.url,
-        )
 
 
 def _current(store: AnyStore, log: Log) -> AnyGeneration | None:
     """Open what is current if it can be relied on. What nobody can rely on is given up.
 
-    Raises: ProjectionError: it cannot be opened by this process, or not now.
+    Raises: ProjectionError: it cannot be opened by this process, or not now; among them that it is a newer version's.
     """
     generation, why = open_current(store, NAME, log, unknown_so_far)
     if generation is not None:
         if why is None and generation.meta.version == VERSION:
             return generation
         generation.close()
+        if why is None and generation.meta.version > VERSION:
+            raise _Outdated(
+                f"a newer version of this program keeps them, with rows of version {generation.meta.version}, and this one "
+                f"writes {VERSION}; `gasoline projections rebuild {NAME}` to go back",
+                projection=NAME,
+                store=store.url,
+            )
     if why is not None:
         _log.warning("the stored views are folded anew, from the log's start: %s", why, extra={"error": why})
         store.discard(NAME)
@@ -153,7 +139,7 @@ class _Behind(Exception):
     """A generation does not have all that is relied on."""
 
 
-class _Outdated(Exception):
+class _Outdated(ProjectionError):
     """Another version of this program keeps its views there."""
 
 
@@ -182,31 +168,53 @@ class StoreKeeper:
         self._loaded: dict[int, PartitionViews] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gasoline-views")
         self._lock = asyncio.Lock()
+        self._closed = False
         self._again = 0.0
         self._wait_s = RETRY_FIRST_S
         self._catching_up = generation.meta.state == "building"
-        _keepers.add(self)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+    async def load(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition as the store has them (see the port). Raises: ProjectionError."""
-        beside = Beside(KeptBesideOf(self.ask, index))
+        while self.keeps:
+            meta = self._reading.meta
+            try:
+                # By a connection of its own: rows are asked for by the other one meanwhile, as they are then.
+                views = await asyncio.to_thread(self._load_again, meta, index, before)
+            except Exception:
+                break  # that one is open
+            if self._reading.meta.generation == meta.generation:
+                self._loaded[index] = views
+                return views
+        return self.views(index, before)
+
+    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+        """Return the same before this returns. Raises: ProjectionError."""
         try:
-            # Rows and positions of one moment: another process may store in between.
-            with self._reading.reading() as positions:
-                stands = {topic: positions.get(self._feed(topic, index), START).next_offset for topic in TOPICS}
-                if before is not None and any(
-                    one.next_offset > stands[topic] for topic, one in before.beside.feeds().items()
-                ):
-                    beside = before.beside  # what is not stored yet need not be folded again
-                views = PartitionViews(KeptPartition(self, index), beside)
-                for topic, one in views.feeds().items():
-                    if not one.next_offset:
-                        self._tables.load(one, index, stands[topic])
+            views = self._load_from(self._reading, index, before)
         except Exception as error:
             raise self._unreadable(error) from error
         self._loaded[index] = views
+        return views
+
+    def _load_again(self, meta: Meta, index: int, before: PartitionViews | None) -> PartitionViews:
+        with closing(self._store.again(meta)) as generation:
+            return self._load_from(generation, index, before)
+
+    def _load_from(self, generation: AnyGeneration, index: int, before: PartitionViews | None) -> PartitionViews:
+        tables, beside = Tables(generation.db), Beside(KeptBesideOf(self.ask, index))
+        # Rows and positions of one moment: another process may store in between.
+        with generation.reading() as positions:
+            stands = {topic: positions.get(self._feed(topic, index), START).next_offset for topic in TOPICS}
+            if before is not None and any(
+                one.next_offset > stands[topic] for topic, one in before.beside.feeds().items()
+            ):
+                beside = before.beside  # what is not stored yet need not be folded again
+            views = PartitionViews(KeptPartition(self, index), beside)
+            for topic, one in views.feeds().items():
+                if not one.next_offset:
+                    tables.load(one, index, stands[topic])
         return views
 
     def past(self, wanted: Filters) -> PastView:
@@ -245,26 +253,41 @@ class StoreKeeper:
         Damage is given up, so that whoever starts next folds the log anew.
         """
         if self.keeps and is_damage(error):
-            with suppress(Exception):
-                self._store.discard(NAME)
+            with suppress(RuntimeError):  # it is being closed
+                self._thread.submit(self._discard)
         return ProjectionError(
             f"the stored views of {self._log.url} cannot be read: {error}. Nothing of the log is lost: start the process again",
             projection=NAME,
             store=self._store.url,
         )
 
-    def stands(self, index: int) -> Mapping[str, int]:
+    def _discard(self) -> None:
+        with suppress(Exception):
+            self._store.discard(NAME)
+
+    async def stands(self, index: int) -> Mapping[str, int]:
         """Return the offsets up to which a partition's views are stored, by topic, as far as that is known."""
         with suppress(Exception):
-            self._look_for_another()
+            await self._look_for_another()
+        with suppress(Exception):  # also where that could not be opened just now
             positions = self._reading.positions()
             return {topic: positions.get(self._feed(topic, index), START).next_offset for topic in TOPICS}
         return {}
 
-    def _look_for_another(self) -> None:
+    async def _look_for_another(self) -> None:
         """Go on with a newer generation, if somebody has built one that has all that is relied on."""
-        current = self._store.current(NAME, readonly=not self.keeps)
+        opening = asyncio.get_running_loop().run_in_executor(
+            None, lambda: self._store.current(NAME, readonly=not self.keeps)
+        )
+        try:
+            current = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
         if current is None:
+            return
+        if self._closed:
+            current.close()
             return
         newer = current.meta.generation > self._reading.meta.generation and current.meta.version == VERSION
         if newer and not self._behind(current.positions()):
@@ -382,8 +405,10 @@ class StoreKeeper:
         current = self._store.current(NAME)
         stood: Mapping[Feed, Position] = {}
         if current is not None:
-            stood = current.positions()
-            current.close()
+            with closing(current):
+                if current.meta.version > VERSION:
+                    raise _Outdated("a newer version of this program has built them", projection=NAME, store=self.url)
+                stood = current.positions()
         with suppress(_Behind):
             catch_up(stood)  # before anybody has to wait for it
             self._store.swap(generation, catch_up)
@@ -393,7 +418,7 @@ class StoreKeeper:
     # --- when it cannot be stored -------------------------------------------------------------------------------------
 
     async def _failed(self, error: Exception) -> None:
-        if isinstance(error, Superseded | _Behind):
+        if isinstance(error, Superseded | _Behind | _Outdated):
             try:
                 generation = await self._in_thread(self._successor)
             except _Outdated:
@@ -422,7 +447,7 @@ class StoreKeeper:
         generation = self._store.current(NAME)
         if generation is not None and generation.meta.version != VERSION:
             generation.close()
-            raise _Outdated
+            raise _Outdated("another version of this program has built them", projection=NAME, store=self.url)
         if generation is None:
             with self._store.building(NAME, wait=False) as held:
                 if not held:
@@ -440,18 +465,24 @@ class StoreKeeper:
 
     async def close(self) -> None:
         """Let go of the store."""
+        self._closed = True
         async with self._lock:
             await self._in_thread(self._close_writing)
             self._thread.shutdown()
             for generation in (*self._former, self._reading):
                 generation.close()
             self._store.close()
-            _keepers.discard(self)
 
     def _close_writing(self) -> None:
         if self._writing is not None:
             self._writing.close()
             self._writing = None
+
+
+def _close_opened(opening: asyncio.Future[AnyGeneration | None]) -> None:
+    """Let go of what was opened for somebody who is gone."""
+    if not opening.cancelled() and opening.exception() is None and (opened := opening.result()) is not None:
+        opened.close()
 
 
 _Change = tuple[KeptFeed, Pending]

@@ -24,7 +24,7 @@ class Pending(Protocol):
         ...
 
     def make(self, count: int, /) -> None:
-        """Make so many more rows."""
+        """Make so many more rows, or fewer where they are large: at least one, if any is left."""
 
 
 class Feed(Protocol):

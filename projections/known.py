@@ -40,9 +40,8 @@ def unknown(log: Log, meta: Meta, positions: Mapping[Feed, Position]) -> str | N
     for feed, position in positions.items():
         if not 0 <= feed.partition < log.partition_count:
             return f"it has folded partition {feed.partition}, and there are {log.partition_count}"
-        # First what costs a look: where a topic ends may take asking a server.
-        if _another_record(log, feed, position) is None:
-            continue
+        if log.remote and _another_record(log, feed, position) is None:
+            continue  # what was read there counts for good; where the topic ends a server would have to be asked
         end = 0
         for _ in range(2):  # whoever takes it over may have begun between the two looks: then it ends elsewhere
             end = log.end(feed.topic, feed.partition)

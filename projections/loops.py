@@ -17,6 +17,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.location import Location, format_location, parse_location
 from gasoline_es.core.ports import Located, Received
 from gasoline_es.core.state import RETAGGED_MAX, SIGNALS_REMEMBERED, SIGNALS_REMEMBERED_US
+from projections.packing import Parts
 
 Mark = tuple[int, int, int]
 """One event: its seq, its offset, and where its record lies."""
@@ -53,17 +54,17 @@ class _Loop:
         if iteration > self.highest:
             self.highest = iteration
 
-    def members(self) -> list[Any]:
-        """Return all of it as JSON can hold it."""
+    def members(self, parts: Parts) -> list[Any]:
+        """Return all of it as JSON can hold it, but for the many, which are put to ``parts``."""
         inner = [format_location(at) for at in self.inner]
-        return [self.commit, self.carries, list(self.carrying), self.events.tolist(), self.highest, inner]
+        return [self.commit, self.carries, list(self.carrying), parts.put(self.events), self.highest, inner]
 
     @classmethod
-    def of_members(cls, members: list[Any]) -> _Loop:
+    def of_members(cls, members: list[Any], parts: Parts) -> _Loop:
         """Make it again of what :meth:`members` returned."""
         commit, carries, carrying, events, highest, inner = members
         loop = cls(_mark(commit), carries)
-        loop.carrying, loop.events, loop.highest = [_mark(mark) for mark in carrying], array("q", events), highest
+        loop.carrying, loop.events, loop.highest = [_mark(mark) for mark in carrying], parts.take(events), highest
         loop.inner = dict.fromkeys(map(parse_location, inner))
         return loop
 
@@ -102,15 +103,15 @@ class RecentSignals:
         """Yield offset and place of each."""
         return zip(self._events[self._head :: 3], self._events[self._head + 1 :: 3], strict=True)
 
-    def members(self) -> list[Any]:
-        """Return all of it as JSON can hold it."""
-        return [self.forgotten_us, self._events[self._head :].tolist()]
+    def members(self, parts: Parts) -> list[Any]:
+        """Return all of it as JSON can hold it, but for the many, which are put to ``parts``."""
+        return [self.forgotten_us, parts.put(self._events[self._head :])]
 
     @classmethod
-    def of_members(cls, members: list[Any]) -> RecentSignals:
+    def of_members(cls, members: list[Any], parts: Parts) -> RecentSignals:
         """Make it again of what :meth:`members` returned."""
         signals = cls()
-        signals.forgotten_us, signals._events = members[0], array("q", members[1])
+        signals.forgotten_us, signals._events = members[0], parts.take(members[1])
         return signals
 
 
@@ -309,21 +310,21 @@ class LoopedEvents:
 
     # --- as data ------------------------------------------------------------------------------------------------------
 
-    def members(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it."""
+    def members(self, parts: Parts) -> dict[str, Any]:
+        """Return all of it as JSON can hold it, but for the many, which are put to ``parts``: it may be a million signals."""
         document = None
         if self._document is not None:
             mark, around = self._document
             document = [mark, next(format_location(at) for at, loop in self._loops.items() if loop is around)]
         return {
-            "rest": self._rest.tolist(),
+            "rest": parts.put(self._rest),
             "forgotten": self._forgotten,
             "count": self.count,
             "first": self.first,
             "last": self.last,
-            "loops": [[format_location(at), *loop.members()] for at, loop in self._loops.items()],
+            "loops": [[format_location(at), *loop.members(parts)] for at, loop in self._loops.items()],
             "queued": dict(self._queued),
-            "signals": None if self._signals is None else self._signals.members(),
+            "signals": None if self._signals is None else self._signals.members(parts),
             "tags": None if self._tags is None else list(self._tags),
             "document": document,
             "carried": self._carried,
@@ -332,16 +333,16 @@ class LoopedEvents:
         }
 
     @classmethod
-    def of_members(cls, members: Mapping[str, Any]) -> LoopedEvents:
+    def of_members(cls, members: Mapping[str, Any], parts: Parts) -> LoopedEvents:
         """Make it again of what :meth:`members` returned, as JSON gives it back."""
         made = cls.__new__(cls)
-        made._rest = array("q", members["rest"])
+        made._rest = parts.take(members["rest"])
         made._forgotten, made.count = members["forgotten"], members["count"]
         made.first, made.last = members["first"], members["last"]
-        made._loops = {parse_location(at): _Loop.of_members(loop) for at, *loop in members["loops"]}
+        made._loops = {parse_location(at): _Loop.of_members(loop, parts) for at, *loop in members["loops"]}
         made._queued = {signal_id: _mark(mark) for signal_id, mark in members["queued"].items()}
         signals, tags, document = members["signals"], members["tags"], members["document"]
-        made._signals = None if signals is None else RecentSignals.of_members(signals)
+        made._signals = None if signals is None else RecentSignals.of_members(signals, parts)
         made._tags = None if tags is None else deque(map(_mark, tags), maxlen=RETAGGED_MAX + 1)
         made._document = None if document is None else (_mark(document[0]), made._loops[parse_location(document[1])])
         made._carried, made._failed, made._suspended = (

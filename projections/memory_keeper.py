@@ -16,7 +16,7 @@ class MemoryKeeper:
     keeps = False
     name = ENGINES
 
-    def views(self, index: int, before: PartitionViews | None) -> PartitionViews:
+    async def load(self, index: int, before: PartitionViews | None) -> PartitionViews:
         """Return the views of a partition, with nothing folded."""
         return PartitionViews(beside=None if before is None else before.beside)
 
@@ -24,7 +24,7 @@ class MemoryKeeper:
         """Return a view with nothing folded, of the workflows that match at a time."""
         return PastView(wanted)
 
-    def stands(self, index: int) -> Mapping[str, int]:
+    async def stands(self, index: int) -> Mapping[str, int]:
         """Return the offsets up to which a partition's views are stored."""
         return {}
 

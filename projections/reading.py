@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from gasoline_es.core.ids import partition_of
 from gasoline_es.errors import ProjectionNotBuilt
+from gasoline_es.log.ends import decided_end
 from gasoline_es.log.port import Log
 from projections.definition import Projection
 from projections.stores.port import START, AnyStore, Feed, Position, Snapshot, nothing
@@ -60,13 +61,21 @@ class ProjectionView:
         A target may also be positions, such as another snapshot's.
 
         Raises: ValueError: positions of what this projection does not fold. TimeoutError: not within ``timeout`` seconds;
-            it says how far they are.
+            it says how far they are. NoOwner: a partition is taken over, and whoever does that does not come to it; until
+            then nobody knows what is durable there.
         """
-        wanted = self._wanted(targets)
         limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         wait_s = _LOOK_FIRST_S
         loop = asyncio.get_running_loop()
         until = None if limit_s is None else loop.time() + limit_s
+        try:
+            async with asyncio.timeout_at(until):
+                wanted = await self._wanted(targets)
+        except TimeoutError:
+            raise TimeoutError(
+                f"projection {self._projection.name!r}: in {limit_s:g} s it did not show what is durable: a partition is being "
+                f"taken over"
+            ) from None
         while True:
             stands = await asyncio.to_thread(self._stands)
             if stands is not None and not _missing(stands, wanted):
@@ -77,7 +86,7 @@ class ProjectionView:
             await asyncio.sleep(wait_s if until is None else max(min(wait_s, until - loop.time()), 0))
             wait_s = min(wait_s * 2, _LOOK_MAX_S)
 
-    def _wanted(self, targets: tuple[HasId | str | Mapping[Feed, Position], ...]) -> dict[Feed, int]:
+    async def _wanted(self, targets: tuple[HasId | str | Mapping[Feed, Position], ...]) -> dict[Feed, int]:
         """Return up to which offset each feed has to be folded; those that are empty need nothing."""
         count = self._log.partition_count
         wanted: dict[Feed, int] = {}
@@ -91,7 +100,8 @@ class ProjectionView:
             else:
                 partitions.add(partition_of(one if isinstance(one, str) else one.id, count))
         for feed in (Feed(topic, partition) for topic in topics for partition in sorted(partitions)):
-            wanted[feed] = max(wanted.get(feed, START.offset), self._log.end(feed.topic, feed.partition) - 1)
+            end = await decided_end(self._log, feed.topic, feed.partition)
+            wanted[feed] = max(wanted.get(feed, START.offset), end - 1)
         return {feed: offset for feed, offset in wanted.items() if offset >= 0}
 
     def _require_folded(self, feed: Feed, topics: Collection[str]) -> None:

@@ -55,6 +55,7 @@ class StandingView(KeptFeed, Generic[E, S]):
 
     def apply(self, offset: int, event: E) -> None:
         """Fold the event at ``offset``."""
+        assert offset >= self.next_offset, "an event is folded once"
         self._subjects[event.subject] = self._fold(self._subjects.get(event.subject), event)
         self.next_offset = offset + 1
         self._note(event.subject)

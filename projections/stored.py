@@ -190,6 +190,7 @@ class StoredView(KeptFeed):
 
     def apply(self, offset: int, place: int, stored: Stored) -> None:
         """Fold what the record at ``offset`` holds, which lies at ``place``. Raises: ValueError: its numbers do not follow."""
+        assert offset >= self.next_offset, "an event is folded once"
         self.next_offset = offset + 1
         sequence, first, _, _, events = stored
         known = self._tail(sequence)
@@ -337,8 +338,7 @@ class StoredView(KeptFeed):
             found = self._store.of_kinds(sequence, kinds, start, min(stop, base + 1), limit)
         if known is not None and len(found) < limit:
             of_kind = [known.by_kind[kind] for kind in dict.fromkeys(kinds) if kind in known.by_kind]
-            slices = [numbers[bisect_left(numbers, start) : bisect_left(numbers, stop)] for numbers in of_kind]
-            found += islice(merge(*slices), limit - len(found))
+            found += islice(merge(*(_between(numbers, start, stop) for numbers in of_kind)), limit - len(found))
         return found
 
     def matching(self, sequence: str, query: Query, after: int, limit: int | None) -> list[int]:
@@ -391,7 +391,7 @@ def _of_item(known: _Sequence, types: Sequence[str], tags: Sequence[str], after:
     """Yield the numbers above ``after`` of what has all the tags and one of the types, ascending."""
     if not tags:
         of_kind = [known.by_kind[kind] for kind in dict.fromkeys(types) if kind in known.by_kind]
-        yield from merge(*(numbers[bisect_right(numbers, after) :] for numbers in of_kind))
+        yield from merge(*(_between(numbers, after + 1, known.end + 1) for numbers in of_kind))
         return
     tagged = [known.by_tag.get(tag) for tag in dict.fromkeys(tags)]
     having = [numbers for numbers in tagged if numbers is not None]
@@ -406,6 +406,12 @@ def _of_item(known: _Sequence, types: Sequence[str], tags: Sequence[str], after:
             continue
         if all(_holds(numbers, seq) for numbers in having[1:]):
             yield seq
+
+
+def _between(numbers: array[int], start: int, stop: int) -> Iterator[int]:
+    """Yield those with ``start <= number < stop``, without a copy of them: most callers take the first few."""
+    for at in range(bisect_left(numbers, start), bisect_left(numbers, stop)):
+        yield numbers[at]
 
 
 def _holds(numbers: array[int], number: int) -> bool:

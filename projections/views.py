@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.events import (
@@ -37,6 +37,9 @@ from projections.stored import KeptSequences, StoredView
 from projections.tags import TagIndex
 from projections.wake import WakeQueue
 from projections.workflow_rows import WorkflowRow
+
+BYTES_AT_ONCE: Final = 256 * 1024
+"""A row of a workflow that loops over its signals may be large: after so many bytes others have a turn."""
 
 Counts = Mapping[tuple[str, Status], int]
 """How many workflows of a name stand somewhere."""
@@ -83,10 +86,12 @@ class Changes:
         yield from self._left
 
     def make(self, count: int) -> None:
-        """Make so many more rows."""
-        while self._left and count:
+        """Make so many more rows, or fewer where they are large: at least one, if any is left."""
+        room = BYTES_AT_ONCE
+        while self._left and count and room > 0:
             self.make_of(next(iter(self._left)))
             count -= 1
+            room -= len(self.rows[-1].events.positions)
 
     def make_of(self, workflow_id: str) -> None:
         """Make the row of a workflow that is about to change."""
@@ -147,7 +152,7 @@ class PartitionViews:
         self.schedules, self.parked, self.stored = self.beside.schedules, self.beside.parked, self.beside.stored
         self.announced = self.beside.announced
         self.on_tagged: OnTagged | None = None
-        """Called with the name and the tags of a workflow, for each event that gives it some."""
+        """Called with the name and the tags of a workflow, for each event that gives it some, or once for several of them."""
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +168,10 @@ class PartitionViews:
         worker: str,
     ) -> None:
         """Fold the event at ``offset``, whose record lies at ``place``."""
+        assert offset >= self.next_offset, "an event is folded once"
         if self._kept is not None and not self._prepare(self._kept, workflow_id, offset, seq):
+            self.next_offset = offset + 1
+            self.last_place = place
             return
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, seq, time_us, offset, place, data)
@@ -216,8 +224,10 @@ class PartitionViews:
                     row.summary, findable=row.findable, runs=runs, queued=bool(row.queued)
                 ):
                     self._restore(row)
+                    # Among the events passed over may be what made it so.
+                    if row.findable and row.events.last >= offset:
+                        self._tagged(row.summary.name, row.summary.tags)
             if self._ahead and offset <= self._ahead.get(workflow_id, -1):
-                self.next_offset = offset + 1
                 return False
         self._ahead.pop(workflow_id, None)
         self._changed[workflow_id] = None
@@ -279,6 +289,7 @@ class PartitionViews:
         """
         saving, self._saving = self._saving, None
         assert saving is not None
+        assert not saving, "its rows are made"
         if counts is not None:
             self._current.recount(counts, saving.counts)
             self.drifted = False
@@ -295,6 +306,7 @@ class PartitionViews:
 
     def saved_elsewhere(self, stored_to: int) -> None:
         """Another process has stored rows: the store stands at ``stored_to``."""
+        stored_to = min(stored_to, self.next_offset)  # what comes to be folded up to there, the next call lets go of
         if self._saving is None and stored_to > self.stored_to:
             for workflow_id in [one for one in self._changed if self._history.last(one) < stored_to]:
                 del self._changed[workflow_id]
@@ -359,11 +371,6 @@ class PartitionViews:
     def _row_elsewhere(self, workflow_id: str) -> WorkflowRow | None:
         """Return the row of a workflow that is not in memory."""
         return None if self._kept is None or workflow_id in self._current else self._kept.get(workflow_id)
-
-    def needs_all(self, workflow_id: str) -> None:
-        """Forget nothing more of a workflow in memory: its replay needs the complete history from now on."""
-        self._history.needs_all(workflow_id)
-        self._changed[workflow_id] = None
 
     def running(self) -> list[str]:
         """Return the ids of the workflows that are to run now."""

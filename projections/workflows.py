@@ -61,7 +61,8 @@ class WorkflowsFolding:
         if isinstance(feed, StoredView) and feed.unreadable is not None:
             raise ValueError(feed.unreadable)
         changes = feed.changes()
-        changes.make(len(changes))
+        while changes:
+            changes.make(len(changes))
         self._now = feed, changes
 
     def _feed(self, topic: str) -> Feed:

@@ -80,6 +80,18 @@ def decode(raw: bytes) -> ev.Event:
     return _event(_sliced(raw) or _parsed(raw))
 
 
+# How a line begins that this library wrote (see `Envelope`). Any other is decoded to see what it is.
+_HEAD: Final = re.compile(
+    rb'\{"specversion":"1\.0","id":"[^"\\]*+","source":"[^"\\]*+","type":"gasoline\.([a-z._]+)\.v1","subject":"'
+)
+
+
+def type_of(value: bytes) -> bytes | None:
+    """Return the type of an event of the version that this one writes, decoding nothing; None: it has to be decoded."""
+    line = _HEAD.match(value)
+    return None if line is None else line[1]
+
+
 def read(key: str, raw: bytes) -> ev.Event:
     """Read the event of a record. One that is no event at all comes back as unreadable data of the workflow its key names.
 

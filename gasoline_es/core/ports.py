@@ -203,7 +203,7 @@ class Views(Protocol):
     drifted: bool
     """Whether the store was found to be further than what is folded here: views that are loaded anew are right."""
     on_tagged: OnTagged | None
-    """Called with the name and the tags of a workflow, for each event that gives it some."""
+    """Called with the name and the tags of a workflow, for each event that gives it some, or once for several of them."""
 
     @property
     def schedules(self) -> ScheduleView: ...
@@ -292,8 +292,8 @@ class ViewKeeper(Protocol[V]):
         """Whether it does; else all is folded from the start of the log by each process."""
         ...
 
-    def views(self, index: int, before: V | None, /) -> V:
-        """Return the views of a partition as they were stored last.
+    async def load(self, index: int, before: V | None, /) -> V:
+        """Return the views of a partition as they were stored last. Others have turns meanwhile, however many rows there are.
 
         ``before``: views of it that are to be given up, but for what stands beside workflows, which goes on in the new ones.
         """
@@ -303,8 +303,8 @@ class ViewKeeper(Protocol[V]):
         """Return a view with nothing folded, of the workflows that match at a time."""
         ...
 
-    def stands(self, index: int, /) -> Mapping[str, int]:
-        """Return the offsets up to which a partition's views are stored, by the last words of topics' names."""
+    async def stands(self, index: int, /) -> Mapping[str, int]:
+        """Return the offsets up to which a partition's views are stored, by the last words of topics' names, if known."""
         ...
 
     @property

@@ -24,6 +24,7 @@ from gasoline_es.core.storing import Condition, Query, Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import Selection
 from gasoline_es.persistence.lease import JournalLease, Leased
+from gasoline_es.persistence.subscriptions import Listening
 
 
 class GasolineDCBRecorder(Leased[JournalLease], DCBRecorder):
@@ -87,18 +88,12 @@ class GasolineDCBReadResponse(DCBReadResponse):
         return next(self._events)
 
 
-class GasolineDCBSubscription(DCBListenNotifySubscription[GasolineDCBRecorder]):
+class GasolineDCBSubscription(Listening, DCBListenNotifySubscription[GasolineDCBRecorder]):
     """An iterator of decisions, which blocks where there are no more yet. Raises from it: OperationalError of the log."""
 
     def __init__(self, recorder: GasolineDCBRecorder, query: DCBQuery | None = None, after: int | None = None) -> None:
         super().__init__(recorder=recorder, query=query, after=after)
-        self._recorder.listen(self._has_been_notified)
-        self._has_been_notified.set()  # of what came before it listened, and after the first look
-
-    def stop(self) -> None:
-        """End it, from any thread."""
-        super().stop()
-        self._recorder.unlisten(self._has_been_notified)
+        self._listen(recorder)
 
 
 def _query(query: DCBQuery | None) -> Query:

@@ -18,7 +18,6 @@ from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
     InfrastructureFactory,
-    ListenNotifySubscription,
     Mapper,
     Notification,
     OperationalError,
@@ -35,6 +34,7 @@ from gasoline_es.core.events import Event
 from gasoline_es.persistence.factory import url_of
 from gasoline_es.persistence.history_reader import HistoryReader, Read, open_histories
 from gasoline_es.persistence.lease import Lease, Leased
+from gasoline_es.persistence.subscriptions import GasolineSubscription
 
 _WRITTEN_BY_WORKFLOWS: Final = "histories of workflows are read here; only workflows write them"
 
@@ -150,21 +150,7 @@ class GasolineHistoryRecorder(Leased[Lease[HistoryReader]], ApplicationRecorder)
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Return an iterator of the notifications above ``gt``, which goes on with those that any process records later."""
-        return _HistorySubscription(self, gt=gt, topics=topics)
-
-
-class _HistorySubscription(ListenNotifySubscription[GasolineHistoryRecorder]):
-    """An iterator of notifications, which blocks where there are no more yet. Raises from it: OperationalError of the log."""
-
-    def __init__(self, recorder: GasolineHistoryRecorder, gt: int | None = None, topics: Sequence[str] = ()) -> None:
-        super().__init__(recorder=recorder, gt=gt, topics=topics)
-        self._recorder.listen(self._has_been_notified)
-        self._has_been_notified.set()  # of what came before it listened, and after the first look
-
-    def stop(self) -> None:
-        """End it, from any thread."""
-        super().stop()
-        self._recorder.unlisten(self._has_been_notified)
+        return GasolineSubscription(self, gt=gt, topics=topics)
 
 
 class HistoryFactory(InfrastructureFactory[TrackingRecorder]):

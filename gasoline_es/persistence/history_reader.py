@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, get_args
 
-from gasoline_es.clock import SystemClock
-from gasoline_es.core.codec import read
-from gasoline_es.core.events import Event, Unreadable
+from gasoline_es.core.codec import read, type_of
+from gasoline_es.core.events import Event, EventData, Unreadable
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import GasolineError, LogError
+from gasoline_es.log.ends import decided_end
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
-from gasoline_es.runtime.ends import decided_end
 
 _READ_AT_ONCE: Final = 500
 """So many events are read before the event loop gets a turn."""
+
+_PASSED_MAX: Final = 1_000
+"""So many questions are remembered of which it is known where nothing answers them."""
+_TYPES: Final = frozenset(kind.TYPE for kind in get_args(EventData))
 
 Read = tuple[int, Event, bytes]
 """An event with its number in its partition, from 1, and its text."""
@@ -30,18 +33,27 @@ class HistoryReader:
         self.partition_count: Final = log.partition_count
         self._log: Final = log
         self._topic: Final = Topics(log.namespace).events
-        self._clock: Final = SystemClock()
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[Callable[[], None], None] = {}
         self._failure: LogError | None = None
+        self._passed: dict[tuple[int, frozenset[str]], tuple[int, int]] = {}
+        """By partition and types: a half-open range of numbers in which there is none of these types: it is not read again."""
 
     @property
     def failed(self) -> bool:
         """Whether nothing works here any more."""
         return self._failure is not None
 
-    async def on_news(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
-        self._callbacks.append(callback)
+    async def on_news(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again.
+
+        Returns what ends it, to be called on this loop.
+        """
+        self._callbacks[callback] = None
+
+        def end() -> None:
+            self._callbacks.pop(callback, None)
+
+        return end
 
     async def follow(self) -> None:
         """Look for changes of the log for ever."""
@@ -54,13 +66,13 @@ class HistoryReader:
             self._tell()
 
     def _tell(self) -> None:
-        for callback in self._callbacks:
+        for callback in list(self._callbacks):
             callback()
 
     async def end(self, partition: int) -> int:
         """Return the number of the last event, 0 if there is none. Raises: LogError."""
         self._check()
-        return await decided_end(self._log, self._clock, self._topic, partition)
+        return await decided_end(self._log, self._topic, partition)
 
     async def select(
         self, partition: int, start: int, stop: int | None, limit: int, types: frozenset[str]
@@ -69,36 +81,67 @@ class HistoryReader:
 
         Raises: LogError: damage. GasolineError: an event that does not read. Both only where nothing comes before them.
         """
-        return await self._select(partition, start, stop, limit, lambda event: not types or event.type in types)
+        if limit <= 0:
+            self._check()
+            return []
+        if not types:
+            found, _ = await self._select(partition, start, stop, limit, lambda _: True)
+            return found
+        key = partition, types
+        first, behind = self._passed.get(key, (0, 0))
+        begin = behind if first <= start < behind else start
+        if stop is not None and begin >= stop:
+            self._check()
+            return []
+        unwanted = frozenset(one.encode() for one in _TYPES - types)
+        found, reached = await self._select(partition, begin, stop, limit, lambda event: event.type in types, unwanted)
+        none_from = found[-1][0] + 1 if found else first if begin == behind else start
+        if reached > none_from:
+            self._passed.pop(key, None)
+            self._passed[key] = none_from, reached
+            if len(self._passed) > _PASSED_MAX:
+                del self._passed[next(iter(self._passed))]
+        return found
 
     async def of_workflow(self, partition: int, workflow_id: str) -> list[Read]:
         """Return the events of one workflow. Reads the partition for that, from its start to its end."""
-        return await self._select(partition, 1, None, None, lambda event: event.workflow_id == workflow_id)
+        found, _ = await self._select(partition, 1, None, None, lambda event: event.workflow_id == workflow_id)
+        return found
 
     async def _select(
-        self, partition: int, start: int, stop: int | None, limit: int | None, wanted: Callable[[Event], bool]
-    ) -> list[Read]:
+        self,
+        partition: int,
+        start: int,
+        stop: int | None,
+        limit: int | None,
+        wanted: Callable[[Event], bool],
+        unwanted: frozenset[bytes] = frozenset(),
+    ) -> tuple[list[Read], int]:
+        """Return what is wanted, and before which number all was looked at. Events of unwanted types are not decoded."""
         end = await self.end(partition)
         found: list[Read] = []
-        if limit is not None and limit <= 0:
-            return found
+        reached = start
         # Up to damage there is something to read; what comes behind it nobody knows.
         up_to = end if self._log.damage is None else None
         try:
             for count, record in enumerate(self._log.read(self._topic, partition, start - 1, up_to), 1):
-                number, event, _ = one = self._decoded(record)
-                if stop is not None and number >= stop:
+                if stop is not None and record.offset is not None and record.offset + 1 >= stop:
                     break
-                if wanted(event):
-                    found.append(one)
-                    if len(found) == limit:
-                        break
+                if record.value is None or record.offset is None or type_of(record.value) not in unwanted:
+                    number, event, _ = one = self._decoded(record)
+                    reached = number + 1
+                    if wanted(event):
+                        found.append(one)
+                        if len(found) == limit:
+                            break
+                else:
+                    reached = record.offset + 2
                 if count % _READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
         except GasolineError:
             if not found:
                 raise
-        return found
+        return found, reached
 
     def _decoded(self, record: Record) -> Read:
         where = (

@@ -133,9 +133,12 @@ class Journal:
             return Not.NOW
         return _in_order([event for part in parts for event in self._read(*part)], selection)
 
-    async def on_news(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again."""
-        self._node.on_stored(callback)
+    async def on_news(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` on this loop whenever there may be more events, by whichever process, or never will be again.
+
+        Returns what ends it, to be called on this loop.
+        """
+        return self._node.on_stored(callback)
 
     async def _own(self) -> None:
         """Take the partition over from a process that lives. Raises: NoOwner: it does not let go."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -33,8 +33,9 @@ class Opened(Protocol):
         """Whether nothing works here any more."""
         ...
 
-    async def on_news(self, callback: Callable[[], None], /) -> None:
-        """Call ``callback`` on this loop whenever there may be more events, or never will be again."""
+    async def on_news(self, callback: Callable[[], None], /) -> Callable[[], None]:
+        """Call ``callback`` on this loop whenever there may be more events, or never will be again. Returns what ends it."""
+        ...
 
 
 C = TypeVar("C", bound=Opened)
@@ -72,7 +73,12 @@ class Lease(Generic[C]):
         """Changed without a lock, by single operations: this may be called wherever Python's collector runs."""
         self._held: Final = _acquire(self._key, opening(url, namespace))
         self._loop: Final[LoopThread[C]] = self._held.loop
-        self.call("open", lambda opened: opened.on_news(self._notify))
+        self._hear_no_more: Callable[[], None] | None = None
+        try:
+            self._hear_no_more = self.call("open", lambda opened: opened.on_news(self._notify))
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, verb: str, start: Callable[[C], Coroutine[Any, Any, T]]) -> T:
         """Run what ``start`` makes on its loop; return its result once it is there. Raises: PersistenceError."""
@@ -130,6 +136,9 @@ class Lease(Generic[C]):
                 del _shared[self._key]
         if last:
             self._loop.close()
+        elif self._hear_no_more is not None and not self._loop.foreign:
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.post(self._hear_no_more)
 
     def _notify(self) -> None:
         for listener in list(self._listeners):

@@ -30,6 +30,7 @@ from gasoline_es.core.storing import Store, checked
 from gasoline_es.errors import GasolineError
 from gasoline_es.persistence.journal import Selection
 from gasoline_es.persistence.lease import JournalLease, Leased
+from gasoline_es.persistence.subscriptions import GasolineSubscription
 
 _LOOK_AT_INTERRUPT_S: Final = 0.1
 
@@ -122,8 +123,6 @@ class GasolineApplicationRecorder(GasolineAggregateRecorder, ApplicationRecorder
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Return an iterator of the notifications above ``gt``, which goes on with those that any process records later."""
-        from gasoline_es.persistence.subscriptions import GasolineSubscription
-
         return GasolineSubscription(self, gt=gt, topics=topics)
 
 

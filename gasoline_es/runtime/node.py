@@ -32,13 +32,13 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
+from gasoline_es.log.ends import decided_end
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
-from gasoline_es.runtime.ends import decided_end
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.messages import Messages
@@ -70,8 +70,13 @@ FOLD_CHUNKS = 20
 SAVE_AFTER_S = 1.0
 """So long after an event became durable its workflow is stored as it stands then: a start folds what came since."""
 SAVE_AGAIN_S = 1.0
+SAVES_REST = 10
+"""After storing, nothing is stored for so many times as long as it took: a large row that keeps changing is written seldom."""
+SAVE_REST_MAX_S = 10.0
 UNSAVED_MAX = 5_000
-"""So many workflows are in memory at most because they are not stored, while views are folded."""
+"""So many workflows are in this process's memory at most because they are not stored, while views are folded."""
+LET_GO_AGAIN_S = 1.0
+"""So long after others had not stored enough, one who reads looks again whether they have."""
 LOAD_RATHER_THAN_FOLD = 10_000
 """Views that others have stored so many events further are loaded anew."""
 
@@ -97,12 +102,18 @@ class Node:
         """Those that were needed so far."""
         self._on_tagged: OnTagged | None = None
         self._saving: asyncio.TimerHandle | None = None
+        self._save_rest_s = 0.0
+        self._let_go_again = 0.0
         self.recording = Recording()
         self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
         """Tells how far the projections are that this process keeps up: by name, topic and partition."""
         self._appender = Appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
+        """Held by who takes or releases a partition. They give calls their order, and go with a caller that is cancelled."""
+        self._folding = [asyncio.Lock() for _ in range(log.partition_count)]
+        """Held by whoever folds events of a partition that is not owned, or puts other views in the place of its views. A
+        take-over holds it itself until the partition is owned: it goes on where its caller is cancelled."""
         self.watches = Watches()
         """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
@@ -118,6 +129,7 @@ class Node:
         """Who owned the partitions that are being taken."""
         self._leaving: asyncio.Task[None] | None = None
         self._taking: dict[int, asyncio.Task[Partition | None]] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
         self.failed = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop
         """Where all of it happens. Set when it starts."""
@@ -174,6 +186,11 @@ class Node:
                 raise
 
     async def _take(self, index: int) -> Partition | None:
+        # From the claim on: until it has begun, the log may not say how much of the last owner's records counts.
+        async with self._folding[index]:
+            return await self._take_alone(index)
+
+    async def _take_alone(self, index: int) -> Partition | None:
         former = self.log.owner(index)
         if former is not None and (former.released or former.incarnation != self.log.incarnation):
             self._former[index] = former  # until it is taken: an epoch of our own without a begin tells nothing
@@ -203,21 +220,25 @@ class Node:
 
     async def _take_over(self, ownership: Ownership) -> Partition:
         index = ownership.partition
-        views = self._newest_views(index)
+        views = await self._newest_views(index)
         end = ownership.ends.get(self.topics.events, 0)
         await self._fold(index, end)
-        if views.drifted:  # the former owner has stored what was only folded now
-            views = self._load(index, views)
+        while views.drifted:  # the former owner has stored what was only folded now
+            views = await self._load(index, views)
             await self._fold(index, end)
         for view, topic in [*self._beside(index), (views.announced, self.topics.registry)]:
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
-        if former is not None:
-            partition.suspect(former)
+        try:
+            if former is not None:
+                partition.suspect(former)
+            await self._consume_all_sent(partition)
+            self.check()
+        except BaseException as error:  # what it has on its way to the log is read there by whoever folds next
+            partition.let_go(None, error if isinstance(error, LogError) else LogError(f"not taken over: {error!r}"))
+            raise
         taken_from = "none" if former is None else "released" if former.released else "dead"
-        await self._consume_all_sent(partition)
-        self.check()
         if partition.lost:
             return partition  # whoever decides there hears of it
         # Only now: nothing of this process is decided, and nothing is driven, before what others had sent.
@@ -255,7 +276,26 @@ class Node:
 
     async def release(self, index: int) -> None:
         """Give a partition up, after what was decided there is durable."""
+        # A task of its own: what is given up by half, because a caller was cancelled, nobody here decides, nor anybody else.
+        releasing = asyncio.get_running_loop().create_task(self._give_up(index), name="gasoline-release")
+        self._releasing.add(releasing)
+        releasing.add_done_callback(lambda task: self._released(index, task))
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            if releasing.cancelled():  # not the caller, but the node: it is being closed
+                return
+            raise
+
+    def _released(self, index: int, task: asyncio.Task[None]) -> None:
+        self._releasing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("partition %d could not be released: %s", index, error, extra=_about(index, error))
+
+    async def _give_up(self, index: int) -> None:
         async with self._locks[index]:
+            if (taking := self._taking.get(index)) is not None:
+                await asyncio.wait((taking,))  # whoever began it was cancelled
             partition = self.partitions.get(index)
             if partition is None:
                 return
@@ -293,7 +333,9 @@ class Node:
     def behind(self) -> Iterator[tuple[int, int]]:
         """Yield how many durable events are not folded, for each partition that is owned or being taken."""
         for index in sorted({*self.partitions, *self._taking}):
-            yield index, max(self.log.end(self.topics.events, index) - self._view(index).next_offset, 0)
+            views = self._views.get(index)
+            if views is not None:  # else it is being loaded, and nobody knows yet
+                yield index, max(self.log.end(self.topics.events, index) - views.next_offset, 0)
 
     def projections_behind(self) -> dict[str, int]:
         """Return by how many durable records of owned partitions the tables of projections are behind, of views and users'."""
@@ -323,49 +365,58 @@ class Node:
             whoever takes the partition over does not come to it.
         """
         if index not in self.partitions:
-            async with self._locks[index]:
+            async with self._folding[index]:
                 if index not in self.partitions:
                     try:
+                        await self._loaded(index)
                         end = await self._decided_end(index, self.topics.events)
                         await self._fold(index, end if self.log.damage is None else None)
-                        self._let_go_of_stored(index)
                     except LogError:
                         self.check()  # a log that failed has been closed: it is told why, not that
                         raise
-        return self._view(index)
+        return self._views[index]
 
-    def _view(self, index: int) -> Views:
-        """Return the views of a partition, with what is folded so far."""
+    async def _loaded(self, index: int) -> Views:
+        """Return the views of a partition, with what is folded so far. By who holds the lock of folding it."""
         views = self._views.get(index)
         if views is None:
-            views = self._load(index, None)
+            views = await self._load(index, None)
         return views
 
-    def _load(self, index: int, before: Views | None) -> Views:
-        views: Views = self._keeper.views(index, before)
+    async def _load(self, index: int, before: Views | None) -> Views:
+        views: Views = await self._keeper.load(index, before)
         views.on_tagged = self._on_tagged
         self._views[index] = views
+        if before is not None:
+            self._unparking.wait_all()  # what was loaded and not folded has told nobody of tags
         return views
 
-    def _newest_views(self, index: int) -> Views:
+    async def _newest_views(self, index: int) -> Views:
         """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
         views = self._views.get(index)
         if views is None:
-            return self._load(index, None)
-        stands = self._keeper.stands(index)
+            return await self._load(index, None)
+        stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):
             ahead = max(ahead, stands.get(topic.rpartition(".")[2], 0) - view.next_offset)
-        return self._load(index, views) if views.drifted or ahead > LOAD_RATHER_THAN_FOLD else views
+        return await self._load(index, views) if views.drifted or ahead > LOAD_RATHER_THAN_FOLD else views
 
-    def _let_go_of_stored(self, index: int) -> None:
-        """Let workflows leave memory that are over, and that others have stored."""
-        views = self._views[index]
-        if views.unsaved >= UNSAVED_MAX:
-            views.saved_elsewhere(self._keeper.stands(index).get("events", 0))
+    async def _let_go_of_stored(self) -> None:
+        """Let workflows leave memory that are over, and that others have stored; if that does not help, not again at once."""
+        if self.loop.time() < self._let_go_again:
+            return
+        for index, views in list(self._views.items()):
+            if views.unsaved and index not in self.partitions:
+                views.saved_elsewhere((await self._keeper.stands(index)).get("events", 0))
+        if self._too_many_unsaved():
+            self._let_go_again = self.loop.time() + LET_GO_AGAIN_S
+
+    def _too_many_unsaved(self) -> bool:
+        return sum(views.unsaved for views in self._views.values()) >= UNSAVED_MAX
 
     async def _decided_end(self, index: int, topic: str) -> int:
-        return await decided_end(self.log, self.clock, topic, index)
+        return await decided_end(self.log, topic, index, self.clock.monotonic)
 
     async def schedules(self, index: int) -> ScheduleView:
         """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
@@ -384,17 +435,17 @@ class Node:
         return self._views[index].stored if index in self.partitions and self.failure is None else None
 
     async def _views_and_beside(self, index: int) -> Views:
-        views = await self.views(index)
+        _ = await self.views(index)
         if index not in self.partitions:
-            async with self._locks[index]:
+            async with self._folding[index]:
                 if index not in self.partitions:
                     for view, topic in self._beside(index):
                         await self._fold_into(view, topic, index, await self._decided_end(index, topic))
-        return views
+        return self._views[index]
 
     def _beside(self, index: int) -> list[tuple[BesideView, str]]:
         """Return the views of what stands beside workflows, each with its topic."""
-        views = self._view(index)
+        views = self._views[index]
         topics = self.topics
         return [(views.schedules, topics.schedules), (views.parked, topics.parked), (views.stored, topics.stored)]
 
@@ -430,13 +481,16 @@ class Node:
         try:
             return await self.views(index), None
         except LogCorrupt as damage:
-            return self._view(index), damage
+            async with self._folding[index]:
+                return await self._loaded(index), damage
 
     async def counted(self, index: int) -> Views:
         """Return a partition's views as of now, whose counts are exact."""
         views = await self.views(index)
-        if views.drifted and index not in self.partitions:
-            self._load(index, views)
+        while views.drifted and index not in self.partitions:
+            async with self._folding[index]:
+                if self._views[index] is views and index not in self.partitions:
+                    await self._load(index, views)
             views = await self.views(index)
         return views
 
@@ -454,10 +508,14 @@ class Node:
 
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
-        views = self._view(index)
-        while await self._fold_some(views, self.topics.events, index, stop):
-            if views.unsaved >= UNSAVED_MAX and self._keeper.keeps and not self._owned_elsewhere(index):
-                await self._keeper.save({index: views})  # else a long log would not fit into memory
+        views, more = self._views[index], True
+        while more:
+            more = await self._fold_some(views, self.topics.events, index, stop)
+            if self._too_many_unsaved():  # a long log would not fit into memory
+                if self._keeper.keeps and not self._owned_elsewhere(index):
+                    await self._keeper.save({index: views})
+                else:
+                    await self._let_go_of_stored()
 
     def _owned_elsewhere(self, index: int) -> bool:
         """Whether another process owns a partition, and stores its views where this one does."""
@@ -473,9 +531,10 @@ class Node:
             more = await self._fold_some(view, topic, index, stop)
             if view.unsaved >= UNSAVED_MAX:
                 if self._keeper.keeps and not self._owned_elsewhere(index):
-                    await self._keeper.save({index: self._view(index)})
+                    await self._keeper.save({index: self._views[index]})
                 else:
-                    view.saved_elsewhere(self._keeper.stands(index).get(topic.rpartition(".")[2], 0))
+                    stands = await self._keeper.stands(index)
+                    view.saved_elsewhere(stands.get(topic.rpartition(".")[2], 0))
 
     async def _fold_some(self, view: Foldable, topic: str, index: int, stop: int | None) -> bool:
         """Let a view fold some of what it has not seen, letting others have a turn now and then; whether there is more."""
@@ -599,7 +658,7 @@ class Node:
         self.recording.durable(batch)
         self.watches.durable(batch)
         if self._saving is None and self._keeper.keeps:
-            self._saving = self.loop.call_later(SAVE_AFTER_S, self._save_soon)
+            self._saving = self.loop.call_later(max(SAVE_AFTER_S, self._save_rest_s), self._save_soon)
 
     def _save_soon(self) -> None:
         self._saving = None
@@ -607,10 +666,12 @@ class Node:
 
     async def _save(self) -> None:
         owned = {index: self._views[index] for index in self.partitions}
+        began_s = self.loop.time()
         await self._keeper.save(owned)
+        self._save_rest_s = min(SAVES_REST * (self.loop.time() - began_s), SAVE_REST_MAX_S)
         if self._saving is None and self.failure is None and any(map(self._is_unsaved, owned)):
             # Something came since; or it could not be stored, and the keeper says when it tries again.
-            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S), self._save_soon)
+            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S, self._save_rest_s), self._save_soon)
 
     def _is_unsaved(self, index: int) -> bool:
         return bool(self._views[index].unsaved or any(view.unsaved for view, _ in self._beside(index)))
@@ -732,7 +793,7 @@ class Node:
         self._unparking.close()
         if self._saving is not None:
             self._saving.cancel()
-        tasks = [*self._tasks, *self._taking.values()]
+        tasks = [*self._tasks, *self._taking.values(), *self._releasing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

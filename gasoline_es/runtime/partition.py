@@ -646,6 +646,32 @@ class Partition:
 
     def _durable(self, batch: Batch, outcome: Appended) -> None:
         lives = batch.lives
+        if not self.lost:  # else whoever folds the views has read it in the log, or will
+            self._fold(batch, outcome)
+        for done in batch.done:
+            done(None)
+        if batch.told:
+            self._hooks.told(batch.told)
+        if batch.published:
+            self._hooks.published()
+        if self._topics.stored in batch.standing:
+            self._hooks.stored_here()
+        if batch.attempts:
+            self._hooks.attempts_durable(batch.attempts)
+        if lives or batch.standing or self._topics.registry in outcome.offsets:
+            self._hooks.changed(batch)
+        if lives:
+            if self.lost:
+                return  # let go of while this append was under way: it counts, but nothing goes on here
+            turn = self._hooks.turn
+            for live in dict.fromkeys(lives):
+                if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
+                    live.blocked_on = None
+                turn(self, live)
+
+    def _fold(self, batch: Batch, outcome: Appended) -> None:
+        """Fold what has become durable into the views."""
+        lives = batch.lives
         if lives:
             offset: int = outcome.offsets[self._topics.events]
             place, apply, worker = outcome.place, self.views.apply, self._worker
@@ -663,29 +689,9 @@ class Partition:
             last = next(record for record in reversed(batch.records) if record.topic == topic)
             self._beside[topic].view.stands_at(outcome.place, last.key, last.value)
         registry = self._topics.registry
-        if registry in outcome.offsets:
-            said = [record for record in batch.records if record.topic == registry]
+        said = [record for record in batch.records if record.topic == registry]
+        if said:
             self.views.announced.apply(said, outcome.offsets[registry], outcome.place)
-        for done in batch.done:
-            done(None)
-        if batch.told:
-            self._hooks.told(batch.told)
-        if batch.published:
-            self._hooks.published()
-        if self._topics.stored in batch.standing:
-            self._hooks.stored_here()
-        if batch.attempts:
-            self._hooks.attempts_durable(batch.attempts)
-        if lives or batch.standing or registry in outcome.offsets:
-            self._hooks.changed(batch)
-        if lives:
-            if self.lost:
-                return  # let go of while this append was under way: it counts, but nothing goes on here
-            turn = self._hooks.turn
-            for live in dict.fromkeys(lives):
-                if live.blocked_on is not None and live.durable_seq >= live.blocked_on:
-                    live.blocked_on = None
-                turn(self, live)
 
     def _roll_back(self, batch: Batch, error: LogError) -> None:
         """None of it happened: forget every decision since the last good append, and read again what others sent."""

@@ -59,6 +59,12 @@ class Unparking:
             self._running = True
             _ = self._node.spawn(self._run(), "gasoline-unpark")
 
+    def wait_all(self) -> None:
+        """Look after all that are parked here, if any are looked after."""
+        if self._running:
+            for partition in list(self._node.partitions.values()):
+                self.waits(partition, [parked.id for parked in partition.views.parked.live()])
+
     def close(self) -> None:
         """Look no further."""
         if self._timer is not None:

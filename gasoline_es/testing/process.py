@@ -150,7 +150,7 @@ class WorkerProcess:
             threads = [attempt.task for attempt in driver.runner.in_threads if attempt.task is not None]
             if threads:
                 await asyncio.wait(threads)
-        tasks: list[asyncio.Task[Any]] = [*node._tasks, *self._worker._tasks, *node._taking.values()]
+        tasks: list[asyncio.Task[Any]] = [*node._tasks, *self._worker._tasks, *node._taking.values(), *node._releasing]
         if node._appender._task is not None:
             tasks.append(node._appender._task)
         if driver is not None:

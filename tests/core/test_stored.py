@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Collection, Sequence
 
 import orjson
@@ -216,6 +217,25 @@ def test_a_view_that_cannot_read_an_event_says_so_and_goes_on() -> None:
     assert view.next_offset == 2
     assert view.unreadable is not None
     assert "offset 0" in view.unreadable
+
+
+def test_a_page_of_what_there_is_copies_no_more_than_the_page() -> None:
+    """A subscription that catches up asks for page after page: each costs what is in it."""
+    view = view_of("events", *(event(version) for version in range(50_000)), at_once=10_000)
+    decided = view_of("decisions", *([decision("t", "tag")] * 50_000), at_once=10_000)
+    query = Query(((("t",), ()),))
+
+    def pages() -> list[list[int]]:
+        return [view.of_kinds("events", ["t"], 100, None, 10), decided.matching("decisions", query, 99, 10)]
+
+    pages()
+    tracemalloc.start()
+    try:
+        assert pages() == [list(range(100, 110))] * 2
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000, "a copy of what comes behind has 400,000 bytes"
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -134,9 +134,6 @@ class ScriptedLog(Log):
         self.reached.set()
         await asyncio.get_running_loop().create_future()
 
-    async def refresh(self, *feeds: tuple[str, int]) -> None:
-        await self.inner.refresh(*feeds)
-
     async def acquire(self, partition: int) -> Ownership:
         return await self.inner.acquire(partition)
 
@@ -162,6 +159,12 @@ class ScriptedLog(Log):
 
     def end(self, topic: str, partition: int) -> Offset:
         return self.inner.end(topic, partition)
+
+    def undecided(self, topic: str, partition: int) -> bool:
+        return self.inner.undecided(topic, partition)
+
+    async def refresh(self, *feeds: tuple[str, int]) -> None:
+        await self.inner.refresh(*feeds)
 
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         return self.inner.tail(topic, partition, position)
@@ -232,7 +235,7 @@ class Process:
             return
         self.ended = True
         node, driver = self.node, self.node.driver
-        tasks: list[asyncio.Task[Any]] = list(node._tasks)
+        tasks: list[asyncio.Task[Any]] = [*node._tasks, *node._taking.values(), *node._releasing]
         if node._appender._task is not None:
             tasks.append(node._appender._task)
         if self.worker is not None:

@@ -141,7 +141,7 @@ async def test_a_workflow_that_needs_all_of_its_history_is_folded_from_all_of_it
     before = await handle.history()
     views = await process.node.views(process.node.index_of(handle.id))
     assert isinstance(views, PartitionViews)
-    views.needs_all(handle.id)
+    views._history.needs_all(handle.id)
     await process.evict()
     assert not process.in_memory(handle.id)
     assert (await handle.history())[: len(before)] == before

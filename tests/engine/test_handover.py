@@ -10,9 +10,9 @@ import pytest
 
 from gasoline_es import Gasoline
 from gasoline_es.errors import LogError, LogFailed, NoOwner, NoSpace
+from gasoline_es.log import ends
 from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Ownership
-from gasoline_es.runtime import ends
 from tests.engine.harness import Process, World, rehandle, soon, when
 from tests.engine.workflows import Note, echo, nap, one_note
 

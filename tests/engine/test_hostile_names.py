@@ -44,7 +44,7 @@ OF_A_LOG = re.compile(
     r"manifest\.(json|lock)|segments|segments/\d{10}\.(jsonl|end|index)|messages(/[\w.-]+)?|workers(/[0-9a-f-]+(\.name)?)?"
     r"|epochs|epochs/default(/\d+(/\d{10})?)?"
     r"|verified(/(log|\d{10})\.json)?"
-    r"|projections(/default(/workflows\.(lock|sqlite|\d+\.sqlite(-wal|-shm)?))?)?"
+    r"|projections(/default(/workflows\.(lock|swap|sqlite|\d+\.sqlite(-wal|-shm)?))?)?"
 )
 
 

@@ -146,7 +146,8 @@ def test_record_is_of_whoever_made_it(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_engine_logs_in_one_way() -> None:
     for part in ("runtime", "log"):
-        for file in sorted((PACKAGE / part).rglob("*.py")):
+        # The drivers of Kafka hand their clients the loggers that these write to.
+        for file in sorted(one for one in (PACKAGE / part).rglob("*.py") if "drivers" not in one.parts):
             imported = {
                 name.name
                 for node in ast.walk(ast.parse(file.read_text()))

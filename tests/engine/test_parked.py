@@ -26,9 +26,11 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Appended, NewRecord, Section
+from gasoline_es.runtime import node
 from gasoline_es.testing import Simulation
 from tests.engine.harness import PATIENCE_S, Fate, Process, World, kills, soon, types, when
 from tests.engine.test_odd_histories import append_event
+from tests.engine.test_stored_views import stored
 from tests.engine.workflows import Note, Other, echo, notes, one_note
 
 HOUR_S = 3600.0
@@ -736,6 +738,32 @@ async def test_where_nothing_is_parked_nothing_runs(world: World) -> None:
     await soon(handle.output())
     assert not process.node._unparking.running
     assert all(views.on_tagged is None for views in process.node._views.values())
+
+
+async def test_it_is_offered_where_views_were_loaded_and_not_folded(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §5, semantics.md §5: what is loaded tells nobody of tags, so all that is parked is looked after again."""
+    keeper, other = await split(file_world)
+    await keeper.gasoline.signal(Note(text="parked"), one_note, tags=TAGS, park=HOUR_S)
+    key = key_in(keeper)
+    index = place_of("one_note", key, keeper.log.partition_count)
+    await keeper.node.views(index)
+    await keeper.settle()
+
+    async def nothing() -> None:
+        """This process hears of nothing, as one that is frozen."""
+
+    keeper.node._unparking._catch_up = nothing  # type: ignore[method-assign]
+    handle = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key)
+    await when(lambda: stored(other))
+    await keeper.settle()
+    assert await told(keeper) == ["parked"]
+    await other.stop()
+    monkeypatch.setattr(node, "LOAD_RATHER_THAN_FOLD", 0)
+    assert await keeper.node.own(index) is not None
+    await until_told(keeper, "unparked")
+    assert [workflow for workflow, _ in await receipts(keeper.gasoline)] == [handle.id]
 
 
 # --- what cannot be parked --------------------------------------------------------------------------------------------

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from gasoline_es import Gasoline
-from gasoline_es.errors import LogFailed
+from gasoline_es.core.filters import Filters
+from gasoline_es.errors import LogCorrupt, LogFailed
 from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Record
+from gasoline_es.log.port import Log, Record
 from gasoline_es.runtime import node
+from gasoline_es.runtime.batch import Batch
 from projections.building import rebuild
 from projections.comparing import verify
-from projections.keeping import StoreKeeper
+from projections.keeping import StoreKeeper, read_from
 from projections.stores.opening import open_store
+from projections.stores.port import Meta
+from projections.stores.sqlite import SqliteStore
 from projections.views import PartitionViews
 from projections.workflow_table import WorkflowTable
 from projections.workflows import NAME, VERSION, Workflows
@@ -29,6 +35,7 @@ from tests.engine.programs import ten_steps
 from tests.engine.workflows import Note, notes
 
 EVENTS = "default.events"
+NEWER = VERSION + 1
 MESSAGE = "the views could not be stored; trying again: OperationalError('database or disk is full')"
 
 
@@ -256,6 +263,7 @@ async def test_a_reader_lets_go_of_what_the_owner_has_stored(
     file_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node, "UNSAVED_MAX", 10)
+    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
     worker = await file_world.worker(ten_steps)
     reader = await file_world.process()
     for _ in range(6):
@@ -263,7 +271,7 @@ async def test_a_reader_lets_go_of_what_the_owner_has_stored(
         await when(lambda: stored(worker))
         assert len([one async for one in reader.gasoline.list()]) % 20 == 0
     views = [one for one in reader.node._views.values() if isinstance(one, PartitionViews)]
-    assert sum(len(one.in_memory()) for one in views) < 16 * 10
+    assert sum(one.unsaved for one in views) < 10, "in all partitions together"
     assert len([one async for one in reader.gasoline.list()]) == 120
 
 
@@ -274,11 +282,11 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     old = await file_world.worker(ten_steps)
     await run_some(old, 20)
     await when(lambda: stored(old))
-    monkeypatch.setattr("projections.keeping.VERSION", VERSION + 1)
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
     log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
     keeper = kept_views(log)
     assert isinstance(keeper, StoreKeeper)
-    assert keeper._reading.meta.version == VERSION + 1
+    assert keeper._reading.meta.version == NEWER
     with open_store(log.inner).snapshot(NAME) as snapshot:
         assert snapshot.meta.version == VERSION, "until the new rows have caught up"
     views = {index: keeper.views(index, None) for index in range(16)}
@@ -286,7 +294,7 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
         one.fold(log.read(EVENTS, index))
     await keeper.save(views)
     with open_store(log.inner).snapshot(NAME) as snapshot:
-        assert snapshot.meta.version == VERSION + 1
+        assert snapshot.meta.version == NEWER
     monkeypatch.setattr("projections.keeping.VERSION", VERSION)
     await run_some(old, 20)
     await when(lambda: "another version of this program" in caplog.text)
@@ -297,6 +305,213 @@ async def test_another_version_of_the_rows_builds_its_own_and_the_old_ones_are_r
     await log.close()
     await old.kill()
     open_store(log.inner).discard(NAME)  # of a version that there is not
+
+
+async def test_what_takes_long_to_store_is_stored_seldom(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large row that changes all the time, of a workflow that loops over its signals: a tenth of the time is for storing."""
+    process = await world.process()
+
+    class Clocked:
+        """What the node asks of its event loop here."""
+
+        now_s = takes_s = 0.0
+        delays: ClassVar[list[float]] = []
+
+        def time(self) -> float:
+            return self.now_s
+
+        def call_later(self, delay_s: float, _: Callable[[], None]) -> None:
+            self.delays.append(delay_s)
+
+    clocked = Clocked()
+
+    async def save(_: object) -> None:
+        clocked.now_s += clocked.takes_s
+
+    monkeypatch.setattr(node, "SAVE_AFTER_S", 1.0)
+    monkeypatch.setattr(process.node, "loop", clocked)
+    monkeypatch.setattr(process.node._keeper, "save", save)
+    monkeypatch.setattr(process.node._keeper, "keeps", True)
+    for clocked.takes_s in (0.0, 0.05, 0.3, 60.0, 0.0):
+        await process.node._save()
+        process.node.changed(Batch())
+    assert clocked.delays == pytest.approx([1.0, 1.0, 3.0, node.SAVE_REST_MAX_S, 1.0])
+
+
+async def test_nothing_of_the_store_is_opened_where_the_event_loop_runs(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is locked holds a thread up then, and nobody else: loading, looking for another generation, giving up."""
+    monkeypatch.setattr(node, "UNSAVED_MAX", 1)
+    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
+    worker = await file_world.worker(ten_steps)
+    reader, taker = await file_world.process(), await file_world.process()
+    opened: dict[str, set[bool]] = {}
+
+    def watch(verb: str) -> None:
+        deed = getattr(SqliteStore, verb)
+
+        def watched(store: SqliteStore, *given: Any, **named: Any) -> Any:
+            opened.setdefault(verb, set()).add(threading.current_thread() is threading.main_thread())
+            return deed(store, *given, **named)
+
+        monkeypatch.setattr(SqliteStore, verb, watched)
+
+    for verb in ("current", "again", "create", "discard", "building", "swap"):
+        watch(verb)
+    for process in (reader, taker):
+        assert [one async for one in process.gasoline.list()] == []
+    await run_some(worker, 20)
+    await when(lambda: stored(worker))
+    assert len([one async for one in reader.gasoline.list()]) == 20
+    assert len([one async for one in reader.gasoline.list()]) == 20
+    await worker.stop()
+    await taker.work(ten_steps)
+    await run_some(taker, 16)
+    keeper = taker.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    monkeypatch.setattr("projections.keeping.is_damage", bool)
+    assert "cannot be read" in str(keeper._unreadable(sqlite3.DatabaseError("injected")))
+    await when(lambda: "discard" in opened)
+    assert set().union(*opened.values()) == {False}, opened
+    assert opened.keys() >= {"current", "again", "discard"}
+
+
+async def test_others_have_turns_while_many_rows_are_loaded(file_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many workflows sleep in a partition, a take-over of it does not hold the event loop up."""
+    first = await file_world.worker(ten_steps)
+    await run_some(first, 20)
+    await first.stop()
+    process = await file_world.process()
+    began, go_on = threading.Event(), threading.Event()
+    going_on = WorkflowTable.going_on
+
+    def slowly(table: WorkflowTable, partition: int) -> Any:
+        began.set()
+        assert go_on.wait(5), "the event loop stands still"
+        return going_on(table, partition)
+
+    monkeypatch.setattr(WorkflowTable, "going_on", slowly)
+    taking = [asyncio.ensure_future(process.node.own(index)) for index in range(2)]
+    listing = asyncio.ensure_future(process.gasoline.counts())
+    await when(began.is_set)
+    assert not any(one.done() for one in (*taking, listing))
+    go_on.set()
+    assert all([await soon(one) for one in taking])
+    assert await soon(listing) == {"ten_steps": {"complete": 20}}
+
+
+async def test_rows_that_are_loaded_while_another_generation_takes_their_place_are_loaded_again(
+    file_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await file_world.worker(ten_steps)
+    await run_some(first, 20)
+    await first.stop()
+    process = await file_world.process()
+    keeper = process.node._keeper
+    assert isinstance(keeper, StoreKeeper)
+    log = await open_log(file_world.url, readonly=True)
+    load, loads = keeper._load_again, list[int]()
+
+    def swapped(meta: Meta, index: int, before: PartitionViews | None) -> PartitionViews:
+        loads.append(meta.generation)
+        views = load(meta, index, before)
+        if len(loads) == 1:
+            rebuild(log, open_store(log), Workflows())
+            asyncio.run_coroutine_threadsafe(keeper.stands(0), process.node.loop).result(20)
+        return views
+
+    monkeypatch.setattr(keeper, "_load_again", swapped)
+    assert await soon(process.gasoline.counts()) == {"ten_steps": {"complete": 20}}
+    assert loads[:2] == [1, 2]
+    assert len(loads) == 17
+    await log.close()
+
+
+def current_version(log: Log) -> int:
+    with open_store(log).snapshot(NAME) as snapshot:
+        return snapshot.meta.version
+
+
+async def test_a_process_of_an_older_version_that_starts_late_leaves_the_newer_rows_alone(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """decision 0033: what newer code has built stays; the older process has its views in memory, and loses nothing."""
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
+    new = await file_world.worker(ten_steps)
+    await run_some(new, 20)
+    await when(lambda: stored(new))
+    monkeypatch.setattr("projections.keeping.VERSION", VERSION)
+    async with Gasoline.open(file_world.url) as old:
+        assert "a newer version of this program keeps them" in caplog.text
+        assert not old._node._keeper.keeps
+        assert len([one async for one in old.list()]) == 20
+    assert [info.meta.version for info in open_store(new.log.inner).generations(NAME)] == [NEWER], "nothing is built"
+    monkeypatch.setattr("projections.keeping.VERSION", NEWER)
+    await run_some(new, 20)
+    await when(lambda: stored(new))
+    assert new.node._keeper.keeps
+    assert current_version(new.log.inner) == NEWER
+    await new.kill()
+    open_store(new.log.inner).discard(NAME)  # of a version that there is not
+
+
+async def test_rows_that_catch_up_after_newer_ones_do_not_take_their_place(
+    file_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await file_world.worker(ten_steps)
+    await run_some(process, 20)
+    await when(lambda: stored(process))
+    keepers: dict[int, tuple[ScriptedLog, StoreKeeper]] = {}
+    for version in (NEWER + 1, NEWER):
+        monkeypatch.setattr("projections.keeping.VERSION", version)
+        log = ScriptedLog(await open_log(file_world.url))  # type: ignore[arg-type]
+        keeper = kept_views(log)
+        assert isinstance(keeper, StoreKeeper)
+        keepers[version] = log, keeper
+    for version in (NEWER + 1, NEWER):
+        monkeypatch.setattr("projections.keeping.VERSION", version)
+        log, keeper = keepers[version]
+        views = {index: keeper.views(index, None) for index in range(16)}
+        for index, one in views.items():
+            one.fold(log.read(EVENTS, index))
+        await keeper.save(views)
+        assert current_version(log.inner) == NEWER + 1
+        assert keeper.keeps is (version > NEWER)
+        assert sum(len(list(one.matching(Filters()))) for one in views.values()) == 20
+    assert "another version of this program" in caplog.text
+    for log, keeper in keepers.values():
+        await keeper.close()
+        await log.close()
+    await process.kill()
+    open_store(process.log.inner).discard(NAME)
+
+
+async def test_what_a_reader_cannot_check_is_not_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as gasoline, gasoline.worker([ten_steps]):
+        assert await soon((await gasoline.dispatch(ten_steps, 1)).output()) == 11
+
+    def damaged(*_: Any) -> str | None:
+        raise LogCorrupt("injected")
+
+    def open_files() -> int:
+        return sum(
+            "projections" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)
+        )
+
+    monkeypatch.setattr("projections.keeping.unknown_so_far", damaged)
+    log = await open_log(url, readonly=True)
+    before = open_files()
+    store = open_store(log)
+    assert read_from(store, log) is None
+    assert open_files() == before
+    store.close()
+    await log.close()
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 async def test_the_store_of_another_log_is_not_relied_on(tmp_path: Path) -> None:

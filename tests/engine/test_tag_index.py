@@ -7,7 +7,10 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.tags import TagIndex
+from projections.tags import TagIndex, _Entry
+
+# What it has in memory is a promise.
+# pyright: reportPrivateUsage=false
 
 NAMES = st.sampled_from(["order", "parcel"])
 TAGS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2)
@@ -50,4 +53,28 @@ def test_index_keeps_nothing_of_what_has_left(operations: list[Operation]) -> No
             index.change(f"w{number}", tags)
     for number in range(6):
         index.remove(f"w{number}")
-    assert (index._entries, index._by_name, index._by_tag) == ({}, {}, {})
+    assert (index._entries, index._by_name, index._by_tag, index._late) == ({}, {}, {}, {})
+
+
+class Counted(dict[str, _Entry]):
+    """What the index knows, with how often it was asked."""
+
+    asked = 0
+
+    def __getitem__(self, workflow_id: str) -> _Entry:
+        self.asked += 1
+        return super().__getitem__(workflow_id)
+
+
+def test_the_oldest_is_found_without_a_look_at_all_though_tags_are_changed_now_and_then() -> None:
+    """A look-up does not get slower for good because somebody has changed a tag once, nor where it happens between any two."""
+    index, count = TagIndex(), 10_000
+    for number in range(count):
+        index.put(f"w{number}", "order", {"at": "gate", "number": str(number)}, number)
+    index._entries = known = Counted(index._entries)
+    looks = 400
+    for number in range(looks):
+        index.change(f"w{count - 2 - number}", {"at": "gate", "changed": str(number)})
+        assert next(index.find("order", {})) == "w0"
+        assert next(index.find("order", {"at": "gate"})) == "w0"
+    assert known.asked < looks * count / 25, "all of them were looked at but a few times"

@@ -31,7 +31,7 @@ from projections.stores import sqlite, sqlite_connection
 from projections.stores.opening import open_store
 from projections.stores.sqlite_connection import StoreConnection
 from projections.workflow_table import WorkflowTable
-from projections.workflows import NAME, VERSION, Workflows
+from projections.workflows import NAME, Workflows
 from tests.engine.harness import Process, World, soon, when
 from tests.engine.programs import ten_steps
 from tests.engine.test_stored_views import EVENTS, run_some, stored
@@ -312,7 +312,7 @@ async def main():
     saving = asyncio.create_task(worker.node._save())
     await asyncio.to_thread(began.wait)
     await asyncio.to_thread(threading.Event().wait, 0.2)  # now it waits for the lock that the swap holds
-    keeper.stands(0)  # as each take-over asks
+    await keeper.stands(0)  # as each take-over asks
     marked.set()
     await rebuilding
     await saving
@@ -445,8 +445,9 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     old = await world.worker(ten_steps)
     await run_some(old, 20)
     await when(lambda: stored(old))
-    monkeypatch.setattr("projections.keeping.VERSION", VERSION + 1)
-    monkeypatch.setattr(Workflows, "version", VERSION + 1)
+    version = Workflows.version + 1
+    monkeypatch.setattr("projections.keeping.VERSION", version)
+    monkeypatch.setattr(Workflows, "version", version)
     new = await world.process()
     await old.kill()
     await new.work(ten_steps)
@@ -471,10 +472,10 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     go_on.set()
     await rebuilding
     monkeypatch.undo()
-    monkeypatch.setattr("projections.keeping.VERSION", VERSION + 1)
-    monkeypatch.setattr(Workflows, "version", VERSION + 1)
+    monkeypatch.setattr("projections.keeping.VERSION", version)
+    monkeypatch.setattr(Workflows, "version", version)
     await log.close()
-    if keeper.stands(0):  # as each take-over asks: the rebuilt generation is read from here on
+    if await keeper.stands(0):  # as each take-over asks: the rebuilt generation is read from here on
         await run_some(new, 40)
     await when(lambda: stored(new))
     listed = {one.id async for one in new.gasoline.list()}

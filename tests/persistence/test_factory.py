@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,9 +24,10 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.utils import Environment
 
 from gasoline_es import errors
-from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
+from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory, lease
+from gasoline_es.persistence.history_reader import open_histories
 from gasoline_es.persistence.journal import Journal, namespace_of
-from gasoline_es.persistence.lease import translated
+from gasoline_es.persistence.lease import Lease, Leased, translated
 from gasoline_es.runtime.lending import Not
 
 
@@ -80,6 +84,70 @@ def test_applications_of_one_name_share_a_journal_until_the_last_is_closed() -> 
     third, again = factory_for("shop", "memory:shared")
     assert again.max_notification_id() == 2
     third.close()
+
+
+def test_an_application_that_is_closed_beside_a_longer_lived_one_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Journals and histories call nobody any more who has let go of them."""
+    url = f"file:{tmp_path}/log"
+    lasting, recorder = factory_for("shop", url)
+    journal = recorder._lease.opened
+    assert isinstance(journal, Journal)
+    node = journal._node
+    before = len(node._on_stored), len(node._log_changed)
+    for _ in range(3):
+        factory, other = factory_for("shop", url)
+        other.insert_events(one())
+        factory.close()
+    recorder.max_notification_id()  # behind what the loop was given to do
+    assert (len(node._on_stored), len(node._log_changed)) == before
+    histories = Lease(url, "es-shop", open_histories)
+    for _ in range(3):
+        Lease(url, "es-shop", open_histories).close()
+    histories.call("max_notification_id", lambda reader: reader.end(0))
+    assert len(histories.opened._callbacks) == 1
+    histories.close()
+    lasting.close()
+
+
+def test_a_subscription_that_is_over_listens_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped by whoever has it, or by an error that it met before it listened."""
+    factory, recorder = factory_for("shop", "memory:over")
+    with recorder.subscribe():
+        assert len(recorder._lease._listeners) == 1
+    assert not recorder._lease._listeners
+    listen: Any = Leased[Any].listen
+
+    def late(leased: Leased[Any], event: threading.Event) -> None:
+        for thread in threading.enumerate():
+            if "_loop_on_pull" in thread.name:
+                thread.join(10)
+        listen(leased, event)
+
+    def failing(*_: object, **__: object) -> None:
+        raise OperationalError("injected")
+
+    monkeypatch.setattr(recorder, "select_notifications", failing)
+    monkeypatch.setattr(Leased, "listen", late)
+    with recorder.subscribe() as subscription, pytest.raises(OperationalError, match="injected"):
+        next(subscription)
+    assert not recorder._lease._listeners
+    factory.close()
+
+
+def test_a_lease_that_cannot_listen_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refusing(journal: Journal, callback: Callable[[], None]) -> Callable[[], None]:
+        raise errors.LogError("injected")
+
+    lasting, recorder = factory_for("shop", "memory:given-back")
+    (shared,) = lease._shared.values()
+    monkeypatch.setattr(Journal, "on_news", refusing)
+    with pytest.raises(OperationalError, match="injected"):
+        factory_for("shop", "memory:given-back")
+    assert shared.users == 1
+    monkeypatch.undo()
+    recorder.insert_events(one())
+    lasting.close()
+    assert shared.loop.closed
 
 
 def test_a_log_without_a_name_is_nobody_elses() -> None:

@@ -27,11 +27,19 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.projection import ApplicationSubscription, Projection, ProjectionRunner
 from eventsourcing.utils import Environment
 
+from gasoline_es.core import codec
+from gasoline_es.core.events import Event
 from gasoline_es.core.topics import Topics
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
 from gasoline_es.log.memory import MemoryLog, open_memory_log
 from gasoline_es.log.port import Epoch, NewRecord, Section
-from gasoline_es.persistence import WorkflowEvent, WorkflowHistory, workflow_histories, workflow_history
+from gasoline_es.persistence import (
+    WorkflowEvent,
+    WorkflowHistory,
+    history_reader,
+    workflow_histories,
+    workflow_history,
+)
 from gasoline_es.persistence.histories import GasolineHistoryRecorder, HistoryFactory
 from tests.engine.harness import PATIENCE_S
 from tests.persistence.history_views import PARTITIONS, Runner, environment, run_workflows, runners
@@ -202,6 +210,45 @@ def test_a_subscription_hears_of_what_others_write_later(url: str) -> None:
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_what_nothing_answers_is_not_read_again_and_other_types_are_not_decoded(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription to a rare type looks at each event once, however often the log changes."""
+    run_workflows(url, 6)
+    decoded, typed = list[bytes](), list[bytes]()
+    read, type_of = codec.read, codec.type_of
+
+    def read_it(key: str, value: bytes) -> Event:
+        decoded.append(value)
+        return read(key, value)
+
+    def type_of_it(value: bytes) -> bytes | None:
+        typed.append(value)
+        return type_of(value)
+
+    monkeypatch.setattr(history_reader, "read", read_it)
+    monkeypatch.setattr(history_reader, "type_of", type_of_it)
+    opened = histories(url)
+    for _ in range(3):
+        for history in opened:
+            assert history.recorder.select_notifications(1, 10, topics=["workflow.cancelled"]) == []
+    assert (len(decoded), len(typed)) == (0, 6 * 4)
+    run_workflows(url, 6)
+    for history in opened:
+        assert history.recorder.select_notifications(1, 10, topics=["workflow.cancelled"]) == []
+        every = all_of(history)
+        decoded.clear()
+        completed = [one for one in every if one.topic == "workflow.completed"]
+        for start in range(1, len(every) + 2):  # from anywhere, in whatever order, a few at a time
+            for limit in (1, 3, 100):
+                for stop in (None, start, start + 3):
+                    wanted = [one for one in completed if one.id >= start and (stop is None or one.id <= stop)]
+                    found = history.recorder.select_notifications(start, limit, stop, ["workflow.completed"])
+                    assert found == wanted[:limit]
+        assert all(b'"gasoline.workflow.completed.v1"' in one for one in decoded)
+        history.close()
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:

@@ -13,12 +13,17 @@ import pytest
 
 from gasoline_es import Event, Gasoline, WorkflowContext, workflow
 from gasoline_es.cli.projected import Shown, all_of
-from gasoline_es.errors import DefinitionError, ProjectionError, ProjectionNotBuilt
+from gasoline_es.errors import DefinitionError, NoOwner, ProjectionError, ProjectionNotBuilt
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
+from gasoline_es.log import ends
+from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
 from gasoline_es.metrics import collector
 from projections.definition import Projection, projection
+
+# A process in the middle of a take-over is made by hand.
+# pyright: reportPrivateUsage=false
 
 WAIT_S = 20.0
 
@@ -92,6 +97,48 @@ async def test_who_waits_for_a_projection_that_nobody_runs_is_told_so(gasoline: 
     handle = await gasoline.dispatch(double, 1)
     with pytest.raises(TimeoutError, match=r"partition \d+, .* Somebody has to run it"):
         await view.wait_for(handle, timeout=0.01)
+
+
+async def test_who_waits_for_a_projection_waits_for_a_take_over_to_say_what_counts(tmp_path: Path) -> None:
+    """filelog.md §4: until a taker has begun, what was acknowledged may seem not to be there; it is waited for."""
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url, partitions=1) as first, first.worker([double], projections=[outputs]):
+        await first.projection(outputs).wait_for(timeout=WAIT_S)
+    async with Gasoline.open(url) as first:
+        handle = await first.dispatch(double, 1)
+    taker = await open_file_log(f"{tmp_path}/log", namespace="default")
+    assert taker._incarnation is not None
+    assert taker._partitions.claim(0, taker._incarnation, None) is not None  # and it has not begun yet
+    async with Gasoline.open(url) as second:
+        view = second.projection(outputs)
+        with pytest.raises(TimeoutError, match="is being taken over"):
+            await view.wait_for(handle, timeout=0.01)
+        waiting = asyncio.ensure_future(view.wait_for(handle, timeout=WAIT_S))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done(), "what the workflow has recorded is not in the tables"
+        await taker.acquire(0)
+        await taker.close()
+        async with second.worker([double], projections=[outputs]):
+            await waiting
+        with view.read() as db:
+            assert db.execute("SELECT count(*) FROM outputs").fetchone() == (1,)
+
+
+async def test_who_waits_is_told_where_a_take_over_does_not_come_to_its_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "TAKING_LIMIT_S", 0.02)
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url, partitions=1) as first:
+        await first.dispatch(double, 1)
+    taker = await open_file_log(f"{tmp_path}/log", namespace="default")
+    assert taker._incarnation is not None
+    taker._partitions.claim(0, taker._incarnation, None)
+    async with Gasoline.open(url) as second:
+        with pytest.raises(NoOwner, match="is being taken over"):
+            await second.projection(outputs).wait_for()
+    await taker.close()
 
 
 async def test_an_event_that_takes_long_does_not_hold_the_worker_up(gasoline: Gasoline) -> None:

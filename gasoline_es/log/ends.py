@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Final
 
-from gasoline_es.clock import Clock
 from gasoline_es.errors import NoOwner
 from gasoline_es.log.port import Log
 
@@ -14,17 +15,17 @@ TAKING_LIMIT_S: Final = 20.0
 LOOK_AT_TAKER_S: Final = 0.005
 
 
-async def decided_end(log: Log, clock: Clock, topic: str, partition: int) -> int:
+async def decided_end(log: Log, topic: str, partition: int, monotonic: Callable[[], float] = time.monotonic) -> int:
     """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
 
     Without that, what was acknowledged long ago could seem not to be there. Raises: NoOwner: whoever takes it does not come
-    to it.
+    to it, by the time that ``monotonic`` tells.
     """
     await log.refresh((topic, partition))
-    until = clock.monotonic() + TAKING_LIMIT_S
+    until = monotonic() + TAKING_LIMIT_S
     end = log.end(topic, partition)
     while log.undecided(topic, partition) and log.damage is None:
-        if clock.monotonic() > until:
+        if monotonic() > until:
             raise NoOwner(
                 f"partition {partition} is being taken over, and whoever does has not begun in {TAKING_LIMIT_S:g} s; until "
                 f"then it is not known what counts there. Try again",
