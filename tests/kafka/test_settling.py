@@ -284,3 +284,18 @@ async def test_sections_of_many_partitions_are_written_side_by_side(cluster: Clu
     sections = [Section(one.partition, one.epoch, [event(one.partition, one.partition)]) for one in owned]
     assert all(isinstance(outcome, Appended) for outcome in await log.append(sections))
     assert most == 4
+
+
+async def test_who_is_fenced_by_somebody_that_takes_nothing_goes_on(cluster: Cluster, opened: Open) -> None:
+    """Two that come at once: the second one has fenced the first before it sees that this one has begun."""
+    log = await opened()
+    owned = await log.acquire(0)
+    await put(log, owned.epoch, event(1))
+    MemoryDriver(cluster).writer("default.0", 1.0).fence()
+    assert isinstance(await put(log, owned.epoch, event(2)), Appended)
+    MemoryDriver(cluster).writer("default.0", 1.0).fence()
+    await log.release(0)
+    other = await opened("another")
+    taken = await other.acquire(0)  # released all the same: its owner lives, and would keep everybody out for good
+    assert taken.epoch == owned.epoch + 1
+    assert numbers(await read_all(other, EVENTS, 0)) == [1, 2]

@@ -42,6 +42,7 @@ class _Wanted:
         self.feeds: Final = list(dict.fromkeys(feeds))
         self.targets: Mapping[Feed, int] | None = None
         self.done: Final[Future[None]] = Future()
+        self.done.set_running_or_notify_cancel()  # so that nobody can cancel it just when the thread ends it
 
 
 class Follower:

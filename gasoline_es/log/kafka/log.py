@@ -14,11 +14,11 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics
@@ -63,6 +63,7 @@ from gasoline_es.log.port import (
 )
 
 _log = EngineLog(__name__)
+T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 10.0
 """An owner that gave no sign of life for so long is taken for dead."""
@@ -215,7 +216,7 @@ class KafkaLog(Log):
         try:
             if section.epoch is None:
                 if records:
-                    await self._loop.run_in_executor(self._pool, self._send, records)
+                    await self._in_pool(self._send, records)
                 return Appended({})
             own = self._own.get(section.partition)
             if own is None or own.epoch != section.epoch:
@@ -225,7 +226,7 @@ class KafkaLog(Log):
                 if not self._holds(section.partition, own.epoch):
                     raise self._fenced(section.partition, section.epoch)
                 return Appended({})
-            return await self._loop.run_in_executor(self._pool, self._commit, section, own, records)
+            return await self._in_pool(self._commit, section, own, records)
         except Fenced as error:
             if section.epoch is not None:
                 self._lost(section.partition, section.epoch)
@@ -233,10 +234,17 @@ class KafkaLog(Log):
         except LogError as error:
             return error if error.retryable else LogFailed(error.message)
 
+    async def _in_pool(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            waiting = self._loop.run_in_executor(self._pool, work, *args)
+        except RuntimeError:  # it has been shut down
+            raise LogError(f"{self.url} is closed") from None
+        return await waiting
+
     async def _require(self, feeds: Set[Feed]) -> None:
         """Raises: LogError: one of these is not there. Nothing would be recorded by waiting for it."""
         if feeds:
-            await self._loop.run_in_executor(self._pool, self._look_for, feeds)
+            await self._in_pool(self._look_for, feeds)
 
     def _look_for(self, feeds: Set[Feed]) -> None:
         admin = self._driver.admin()
@@ -315,7 +323,7 @@ class KafkaLog(Log):
             if own is None:
                 await self._caught_up(self._workers)
                 self._refuse_owned(partition)
-                own = await self._loop.run_in_executor(self._pool, self._take, partition)
+                own = await self._in_pool(self._take, partition)
                 if self._closed:
                     own.sender.stop()
                     raise LogError(f"{self.url} is closed")
@@ -381,7 +389,7 @@ class KafkaLog(Log):
         async with self._appending:
             own = self._own.pop(partition, None)
             if own is not None:
-                await self._loop.run_in_executor(self._pool, self._give_up, partition, own)
+                await self._in_pool(self._give_up, partition, own)
 
     def _give_up(self, partition: int, own: _Own) -> None:
         with suppress(Fenced):  # somebody has taken it already
@@ -675,11 +683,9 @@ class KafkaLog(Log):
             owned, self._own = self._own, {}
             try:
                 async with asyncio.timeout(CLOSE_LIMIT_S):
-                    await asyncio.gather(
-                        *(self._loop.run_in_executor(self._pool, self._give_up, *one) for one in owned.items())
-                    )
+                    await asyncio.gather(*(self._in_pool(self._give_up, *one) for one in owned.items()))
                     if self._signs is not None:
-                        await self._loop.run_in_executor(self._pool, self._signs.leave)
+                        await self._in_pool(self._signs.leave)
             except TimeoutError:
                 _log.warning(
                     "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}
