@@ -15,7 +15,7 @@ from gasoline_es.log.kafka.drivers.port import Feed, Out
 from gasoline_es.log.kafka.log import KafkaLog
 from gasoline_es.log.kafka.opening import open_cluster
 from gasoline_es.log.kafka.settings import Address
-from gasoline_es.log.port import Appended, Section
+from gasoline_es.log.port import Appended, NewRecord, Section
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put, read_all, sent_all
 from tests.kafka.cluster_of_memory import Cluster, Fault, MemoryDriver, Transaction
 
@@ -212,6 +212,27 @@ async def test_a_former_owners_writes_are_refused_and_never_seen(cluster: Cluste
     assert events_of(cluster) == [b"workflow/1", b"workflow/4"]
     assert await sent_all(other, INBOX, 1) == []
     assert isinstance(await put(log, owned.epoch, event(5)), Fenced), "for good"
+
+
+async def test_consumed_commands_are_removed_from_the_broker(
+    cluster: Cluster, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gasoline_es.log.kafka.log.CLEAN_EVERY_S", 0.0)
+    log = await opened()
+    owned = await log.acquire(0)
+    await put(log, None, event(1, 0, INBOX), event(2, 0, INBOX))
+    tail = log.tail(INBOX, 0)
+    await log.refresh((INBOX, 0))
+    assert numbers(tail.poll()) == [1, 2]
+    before = dict(tail.position)
+    position = NewRecord("default.registry", 0, "inbox/0", b'{"offset":%d}' % before["offset"], 0)
+    await put(log, owned.epoch, position)
+    async with asyncio.timeout(10):
+        while cluster.topics[INBOX].begins.get(0) != before["offset"]:
+            await asyncio.sleep(0.01)
+    await put(log, None, event(3, 0, INBOX))
+    other = await opened("another")
+    assert numbers(await sent_all(other, INBOX, 0)) == [3], "whoever begins at the start begins where the broker does"
 
 
 # --- B18: catching up ---------------------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ APPEND_LIMIT_S: Final = 10.0
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
+CLEAN_EVERY_S: Final = 10.0
+"""Commands that were consumed are removed from the inboxes so often."""
 
 
 @dataclass(slots=True)
@@ -174,6 +176,8 @@ class KafkaLog(Log):
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
         self._sent = 0
+        self._to_clean: dict[Feed, int] = {}
+        self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
         self._signs: Signs | None = None
         self._silent_after_s = silent_after_s
         self._failed: LogError | None = None
@@ -288,9 +292,26 @@ class KafkaLog(Log):
         key = self._topics.position_key(section.partition)
         for record in section.records:
             if record.key == key and record.topic == self._topics.registry and record.value is not None:
-                recent = self._kept.recent(self.feed(self._topics.inbox, section.partition))
+                offset, feed = json.loads(record.value)["offset"], self.feed(self._topics.inbox, section.partition)
+                recent = self._kept.recent(feed)
                 if recent is not None:
-                    recent.forget(json.loads(record.value)["offset"])
+                    recent.forget(offset)
+                self._to_clean[feed] = offset
+                now_s = time.monotonic()
+                if now_s >= self._clean_at_s:
+                    self._clean_at_s = now_s + CLEAN_EVERY_S
+                    with suppress(RuntimeError):  # it is being closed
+                        self._pool.submit(self._clean)
+
+    def _clean(self) -> None:
+        """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
+        feeds, self._to_clean = self._to_clean, {}
+        with suppress(LogError):
+            admin = self._driver.admin()
+            try:
+                admin.delete_before(feeds, APPEND_LIMIT_S)
+            finally:
+                admin.close()
 
     def _send(self, records: Sequence[Out]) -> None:
         """Append a client's records; in a thread. A marker among the replies tells whether they are there."""
