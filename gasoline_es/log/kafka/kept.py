@@ -60,8 +60,8 @@ class Kept:
             self._workers_position = offset
         else:
             raise LogCorrupt(
-                f"partition {feed.partition} of topic {feed.topic!r} begins at offset {offset}, and nothing is to be removed from "
-                f"its beginning: histories are not whole. Nothing goes on there until somebody has looked",
+                f"partition {feed.partition} of topic {feed.topic!r} begins at offset {offset}, and nothing is to be removed "
+                f"from its beginning: histories are not whole. Nothing goes on there until somebody has looked",
                 segment=feed.topic,
                 position=offset,
                 reason="records were removed from the beginning of a topic that is compacted only",
