@@ -104,8 +104,13 @@ class HistoryReader:
         return found
 
     async def of_workflow(self, partition: int, workflow_id: str) -> list[Read]:
-        """Return the events of one workflow. Reads the partition for that, from its start to its end."""
-        found, _ = await self._select(partition, 1, None, None, lambda event: event.workflow_id == workflow_id)
+        """Return the events of one workflow, all of them. Reads the partition for that, from its start to its end.
+
+        Raises: LogError, GasolineError: as :meth:`select`, wherever damage is: nobody asks again from there.
+        """
+        found, _ = await self._select(
+            partition, 1, None, None, lambda event: event.workflow_id == workflow_id, whole=True
+        )
         return found
 
     async def _select(
@@ -116,6 +121,8 @@ class HistoryReader:
         limit: int | None,
         wanted: Callable[[Event], bool],
         unwanted: frozenset[bytes] = frozenset(),
+        *,
+        whole: bool = False,
     ) -> tuple[list[Read], int]:
         """Return what is wanted, and before which number all was looked at. Events of unwanted types are not decoded."""
         end = await self.end(partition)
@@ -139,7 +146,7 @@ class HistoryReader:
                 if count % _READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
         except GasolineError:
-            if not found:
+            if whole or not found:
                 raise
         return found, reached
 

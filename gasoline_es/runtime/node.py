@@ -181,7 +181,7 @@ class Node:
                 # A task of its own: what the log says we own must not be forgotten because a caller was cancelled.
                 return await asyncio.shield(taking)
             except asyncio.CancelledError:
-                if taking.cancelled():  # not the caller, but the node: it is being closed
+                if taking.cancelled() and not _is_cancelled():  # not the caller, but the node: it is being closed
                     raise LogError(f"{self.log.url} was closed") from None
                 raise
 
@@ -203,9 +203,11 @@ class Node:
             raise
         try:
             return await self._take_over(ownership)
-        except Exception:
+        except Exception as error:
             with contextlib.suppress(LogError):
                 await self.log.release(index)  # it concerns this partition alone; somebody else may be luckier
+            if isinstance(error, LogError):
+                self.check()  # as above
             raise
 
     def _taken(self, index: int, task: asyncio.Task[Partition | None]) -> None:
@@ -283,7 +285,7 @@ class Node:
         try:
             await asyncio.shield(releasing)
         except asyncio.CancelledError:
-            if releasing.cancelled():  # not the caller, but the node: it is being closed
+            if releasing.cancelled() and not _is_cancelled():  # not the caller, but the node: it is being closed
                 return
             raise
 
@@ -830,6 +832,12 @@ class Node:
         """Take no further part in the log: what the engine holds in memory cannot be trusted after this error."""
         self._log_failed(error if isinstance(error, LogError) else LogFailed(f"the engine broke: {error!r}"))
         _log.error("the engine broke", exc_info=error, extra={"error": repr(error)})
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has asked this task to end; a node that is closed cancels its tasks and what they wait for alike."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _about(index: int, error: BaseException) -> dict[str, object]:

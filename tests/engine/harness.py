@@ -368,7 +368,13 @@ class World:
     async def end(self) -> None:
         """Kill every process left, then hold every history against what must hold of all, and the stored views too."""
         for process in self._processes:
-            await process.kill()
+            try:
+                async with asyncio.timeout(20):
+                    await process.kill()
+            except TimeoutError:
+                for task in asyncio.all_tasks():
+                    task.print_stack()
+                raise
         if self.url.startswith("file:"):
             await self._compare_views()
         async with self.reader() as gasoline:

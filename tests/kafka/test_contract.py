@@ -49,7 +49,7 @@ class TestClusterOfMemory(OnKafka):
         return open_one
 
 
-@pytest.mark.parametrize("driver_name", ["kafka-python", "confluent"])
+@pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
 class TestRealBroker(OnKafka):
     """The log over a real broker, by both client libraries."""
 

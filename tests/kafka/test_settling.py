@@ -15,7 +15,7 @@ from gasoline_es.log.kafka.drivers.port import Feed, Out
 from gasoline_es.log.kafka.log import KafkaLog
 from gasoline_es.log.kafka.opening import open_cluster
 from gasoline_es.log.kafka.settings import Address
-from gasoline_es.log.port import Appended, Section
+from gasoline_es.log.port import Appended, NewRecord, Section
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put, read_all, sent_all
 from tests.kafka.cluster_of_memory import Cluster, Fault, MemoryDriver, Transaction
 
@@ -214,6 +214,27 @@ async def test_a_former_owners_writes_are_refused_and_never_seen(cluster: Cluste
     assert isinstance(await put(log, owned.epoch, event(5)), Fenced), "for good"
 
 
+async def test_consumed_commands_are_removed_from_the_broker(
+    cluster: Cluster, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gasoline_es.log.kafka.log.CLEAN_EVERY_S", 0.0)
+    log = await opened()
+    owned = await log.acquire(0)
+    await put(log, None, event(1, 0, INBOX), event(2, 0, INBOX))
+    tail = log.tail(INBOX, 0)
+    await log.refresh((INBOX, 0))
+    assert numbers(tail.poll()) == [1, 2]
+    before = dict(tail.position)
+    position = NewRecord("default.registry", 0, "inbox/0", b'{"offset":%d}' % before["offset"], 0)
+    await put(log, owned.epoch, position)
+    async with asyncio.timeout(10):
+        while cluster.topics[INBOX].begins.get(0) != before["offset"]:
+            await asyncio.sleep(0.01)
+    await put(log, None, event(3, 0, INBOX))
+    other = await opened("another")
+    assert numbers(await sent_all(other, INBOX, 0)) == [3], "whoever begins at the start begins where the broker does"
+
+
 # --- B18: catching up ---------------------------------------------------------------------------------------------------
 
 
@@ -284,3 +305,18 @@ async def test_sections_of_many_partitions_are_written_side_by_side(cluster: Clu
     sections = [Section(one.partition, one.epoch, [event(one.partition, one.partition)]) for one in owned]
     assert all(isinstance(outcome, Appended) for outcome in await log.append(sections))
     assert most == 4
+
+
+async def test_who_is_fenced_by_somebody_that_takes_nothing_goes_on(cluster: Cluster, opened: Open) -> None:
+    """Two that come at once: the second one has fenced the first before it sees that this one has begun."""
+    log = await opened()
+    owned = await log.acquire(0)
+    await put(log, owned.epoch, event(1))
+    MemoryDriver(cluster).writer("default.0", 1.0).fence()
+    assert isinstance(await put(log, owned.epoch, event(2)), Appended)
+    MemoryDriver(cluster).writer("default.0", 1.0).fence()
+    await log.release(0)
+    other = await opened("another")
+    taken = await other.acquire(0)  # released all the same: its owner lives, and would keep everybody out for good
+    assert taken.epoch == owned.epoch + 1
+    assert numbers(await read_all(other, EVENTS, 0)) == [1, 2]

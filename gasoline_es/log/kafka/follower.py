@@ -30,6 +30,9 @@ class Kept(Protocol):
         """Return from where a feed has yet to be read."""
         ...
 
+    def begins_at(self, feed: Feed, offset: int, /) -> None:
+        """Learn that the broker has nothing before an offset any more. Raises: LogCorrupt: it should."""
+
     def add(self, read: Mapping[Feed, tuple[Sequence[In], int, int]], /) -> None:
         """Take records of feeds, from where each was read, and how far it is read now."""
         ...
@@ -42,6 +45,7 @@ class _Wanted:
         self.feeds: Final = list(dict.fromkeys(feeds))
         self.targets: Mapping[Feed, int] | None = None
         self.done: Final[Future[None]] = Future()
+        self.done.set_running_or_notify_cancel()  # so that nobody can cancel it just when the thread ends it
 
 
 class Follower:
@@ -186,7 +190,9 @@ class Follower:
         begins: Mapping[Feed, int] = self._insist(lambda: reader.begins(fresh, ASK_S)) if fresh else {}
         starts: dict[Feed, int] = {}
         for feed in followed:
-            starts[feed] = max(self._kept.position(feed), begins.get(feed, 0))
+            if begins.get(feed, 0) > self._kept.position(feed):
+                self._kept.begins_at(feed, begins[feed])
+            starts[feed] = self._kept.position(feed)
         reader.assign(starts)
 
     def _insist(self, ask: Callable[[], Mapping[Feed, int]]) -> Mapping[Feed, int]:

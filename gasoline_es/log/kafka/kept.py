@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.kafka.drivers.port import Feed, In
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
@@ -49,6 +50,22 @@ class Kept:
             return self._workers_position
         recent = self._recent.get(feed)
         return self.mirror.position(feed) if recent is None else recent.position
+
+    def begins_at(self, feed: Feed, offset: int) -> None:
+        """Learn that the broker has nothing before an offset any more. Raises: LogCorrupt: of what owners write it has all."""
+        recent = self._recent.get(feed)
+        if recent is not None:
+            recent.add((), recent.position, offset)  # consumed, or older than anybody looks back
+        elif feed == self._workers:
+            self._workers_position = offset
+        else:
+            raise LogCorrupt(
+                f"partition {feed.partition} of topic {feed.topic!r} begins at offset {offset}, and nothing is to be removed "
+                f"from its beginning: histories are not whole. Nothing goes on there until somebody has looked",
+                segment=feed.topic,
+                position=offset,
+                reason="records were removed from the beginning of a topic that is compacted only",
+            )
 
     def add(self, read: Mapping[Feed, tuple[Sequence[In], int, int]]) -> None:
         """Take records of feeds, from where each was read, and how far it is read now."""

@@ -14,11 +14,11 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics
@@ -63,6 +63,7 @@ from gasoline_es.log.port import (
 )
 
 _log = EngineLog(__name__)
+T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 10.0
 """An owner that gave no sign of life for so long is taken for dead."""
@@ -71,6 +72,8 @@ APPEND_LIMIT_S: Final = 10.0
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
+CLEAN_EVERY_S: Final = 10.0
+"""Commands that were consumed are removed from the inboxes so often."""
 
 
 @dataclass(slots=True)
@@ -173,6 +176,8 @@ class KafkaLog(Log):
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
         self._sent = 0
+        self._to_clean: dict[Feed, int] = {}
+        self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
         self._signs: Signs | None = None
         self._silent_after_s = silent_after_s
         self._failed: LogError | None = None
@@ -215,7 +220,7 @@ class KafkaLog(Log):
         try:
             if section.epoch is None:
                 if records:
-                    await self._loop.run_in_executor(self._pool, self._send, records)
+                    await self._in_pool(self._send, records)
                 return Appended({})
             own = self._own.get(section.partition)
             if own is None or own.epoch != section.epoch:
@@ -225,7 +230,7 @@ class KafkaLog(Log):
                 if not self._holds(section.partition, own.epoch):
                     raise self._fenced(section.partition, section.epoch)
                 return Appended({})
-            return await self._loop.run_in_executor(self._pool, self._commit, section, own, records)
+            return await self._in_pool(self._commit, section, own, records)
         except Fenced as error:
             if section.epoch is not None:
                 self._lost(section.partition, section.epoch)
@@ -233,10 +238,17 @@ class KafkaLog(Log):
         except LogError as error:
             return error if error.retryable else LogFailed(error.message)
 
+    async def _in_pool(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            waiting = self._loop.run_in_executor(self._pool, work, *args)
+        except RuntimeError:  # it has been shut down
+            raise LogError(f"{self.url} is closed") from None
+        return await waiting
+
     async def _require(self, feeds: Set[Feed]) -> None:
         """Raises: LogError: one of these is not there. Nothing would be recorded by waiting for it."""
         if feeds:
-            await self._loop.run_in_executor(self._pool, self._look_for, feeds)
+            await self._in_pool(self._look_for, feeds)
 
     def _look_for(self, feeds: Set[Feed]) -> None:
         admin = self._driver.admin()
@@ -280,9 +292,26 @@ class KafkaLog(Log):
         key = self._topics.position_key(section.partition)
         for record in section.records:
             if record.key == key and record.topic == self._topics.registry and record.value is not None:
-                recent = self._kept.recent(self.feed(self._topics.inbox, section.partition))
+                offset, feed = json.loads(record.value)["offset"], self.feed(self._topics.inbox, section.partition)
+                recent = self._kept.recent(feed)
                 if recent is not None:
-                    recent.forget(json.loads(record.value)["offset"])
+                    recent.forget(offset)
+                self._to_clean[feed] = offset
+                now_s = time.monotonic()
+                if now_s >= self._clean_at_s:
+                    self._clean_at_s = now_s + CLEAN_EVERY_S
+                    with suppress(RuntimeError):  # it is being closed
+                        self._pool.submit(self._clean)
+
+    def _clean(self) -> None:
+        """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
+        feeds, self._to_clean = self._to_clean, {}
+        with suppress(LogError):
+            admin = self._driver.admin()
+            try:
+                admin.delete_before(feeds, APPEND_LIMIT_S)
+            finally:
+                admin.close()
 
     def _send(self, records: Sequence[Out]) -> None:
         """Append a client's records; in a thread. A marker among the replies tells whether they are there."""
@@ -315,7 +344,7 @@ class KafkaLog(Log):
             if own is None:
                 await self._caught_up(self._workers)
                 self._refuse_owned(partition)
-                own = await self._loop.run_in_executor(self._pool, self._take, partition)
+                own = await self._in_pool(self._take, partition)
                 if self._closed:
                     own.sender.stop()
                     raise LogError(f"{self.url} is closed")
@@ -381,7 +410,7 @@ class KafkaLog(Log):
         async with self._appending:
             own = self._own.pop(partition, None)
             if own is not None:
-                await self._loop.run_in_executor(self._pool, self._give_up, partition, own)
+                await self._in_pool(self._give_up, partition, own)
 
     def _give_up(self, partition: int, own: _Own) -> None:
         with suppress(Fenced):  # somebody has taken it already
@@ -675,11 +704,9 @@ class KafkaLog(Log):
             owned, self._own = self._own, {}
             try:
                 async with asyncio.timeout(CLOSE_LIMIT_S):
-                    await asyncio.gather(
-                        *(self._loop.run_in_executor(self._pool, self._give_up, *one) for one in owned.items())
-                    )
+                    await asyncio.gather(*(self._in_pool(self._give_up, *one) for one in owned.items()))
                     if self._signs is not None:
-                        await self._loop.run_in_executor(self._pool, self._signs.leave)
+                        await self._in_pool(self._signs.leave)
             except TimeoutError:
                 _log.warning(
                     "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}

@@ -115,8 +115,10 @@ class Sender:
                     trouble.over()
                     return offsets
                 case Refused(why):
+                    # Whoever fenced it may have found out since that this one lives, and have begun nothing. The owners'
+                    # records tell, and if they do, the id is fenced back; else somebody else goes on from here.
                     self._discard()
-                    raise self._fenced(why)
+                    trouble.met(why)
                 case NotWritten(why, too_large):
                     self._discard()
                     if too_large:
@@ -124,8 +126,8 @@ class Sender:
                     trouble.met(why)
                 case Unknown(why, fenced):
                     self._discard()
-                    if fenced:
-                        raise self._fenced(why)
+                    if fenced and not self._evidence.still_mine():
+                        raise self._fenced(why)  # the new owner reads back what counts
                     on_its_way = True
                     trouble.met(why)
             self._wait(trouble, on_its_way)
