@@ -88,7 +88,7 @@ def test_the_documented_keys_are_those_that_are_written(story: Story) -> None:
         (["workflow", "list"], 2, "no log was given: write gasoline --log file:DIRECTORY …, or set GASOLINE_LOG"),
         (["--log", "data", "workflow", "list"], 2, "'data' is not the URL of a log: write file:DIRECTORY"),
         (["--log", "file:", "log", "info"], 2, "'file:' is not the URL of a log"),
-        (["--log", "kafka://host/x", "log", "info"], 2, "is not the URL of a log"),
+        (["--log", "https://host/x", "log", "info"], 2, "is not the URL of a log"),
         (["--log", "memory:", "log", "info"], 2, "lives inside the process that opened it"),
         (["--log", "file:a\0b", "log", "info"], 2, r"'file:a\x00b' cannot be a log"),
         (["--log", "file:/nowhere/at/all", "log", "info"], 1, "there is no log in /nowhere/at/all"),

@@ -45,7 +45,9 @@ def wait_for_payment(answer: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("shop", "package"):  # what tests of other folders have loaded in this process
+        monkeypatch.delitem(sys.modules, name, raising=False)
     made = tmp_path / "project"
     made.mkdir()
     return made
