@@ -7,6 +7,8 @@ more to do.
 
 * build_nothing, build_selective, build_counter, build_rows: events/s into SQLite of a projection that does nothing, that wants
   none of these events (`only=`), that changes one row for each event, and that adds one.
+* postgres_nothing, postgres_counter, postgres_rows: the same into PostgreSQL, where its programs are installed: a server of the
+  tests, which syncs nothing.
 * steps_without, steps_with: durable steps/s of a hundred workflows of twenty activities at a time, without a projection and
   with one that adds a row for each event.
 * alone_ms_without, alone_ms_with, alone_ms_building: one workflow of twenty steps at a time, median; the last while the
@@ -20,8 +22,11 @@ import asyncio
 import json
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
 from gasoline_es import ActivityContext, Event, Gasoline, WorkflowContext, activity, workflow
 from gasoline_es.core.codec import Envelope
@@ -31,6 +36,9 @@ from gasoline_es.log.port import NewRecord, Section
 from projections import projection
 from projections.building import rebuild
 from projections.stores.opening import open_store
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.postgres_server import programs, server  # the server that tests use
 
 BATCH = 5_000
 
@@ -67,6 +75,19 @@ def rows(event: Event, db: sqlite3.Connection) -> None:
     db.execute("INSERT INTO seen VALUES (?, ?, ?)", (event.workflow_id, event.seq, type(event.data).__name__))
 
 
+@projection("counter", setup=counter_table)
+def postgres_counter(event: Event, db: Any) -> None:
+    db.execute(
+        "INSERT INTO counted VALUES (%s, 1) ON CONFLICT (partition) DO UPDATE SET events = counted.events + 1",
+        (event.partition,),
+    )
+
+
+@projection("rows", setup=rows_table)
+def postgres_rows(event: Event, db: Any) -> None:
+    db.execute("INSERT INTO seen VALUES (%s, %s, %s)", (event.workflow_id, event.seq, type(event.data).__name__))
+
+
 @activity
 async def add_one(ctx: ActivityContext, number: int) -> int:
     return number + 1
@@ -94,6 +115,14 @@ async def build_rates(events: int) -> dict[str, float]:
             rebuild(log, store, one)
             found[f"build_{one.name}"] = events / (time.perf_counter() - wall)
             found[f"build_{one.name}_cpu"] = events / (time.process_time() - cpu)
+        if (installed := programs()) is not None:
+            with server(installed) as url:
+                store = open_store(log, url)
+                for name, one in (("nothing", nothing), ("counter", postgres_counter), ("rows", postgres_rows)):
+                    wall = time.perf_counter()
+                    rebuild(log, store, one)
+                    found[f"postgres_{name}"] = events / (time.perf_counter() - wall)
+                store.close()
         await log.close()
     return found
 
