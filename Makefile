@@ -12,7 +12,8 @@ PYTHON ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 # pytest's options of the day, as in `make test PYTEST_ARGS='-k location'`.
 PYTEST_ARGS ?=
-WORKERS ?= 2
+# Three for two cores: many tests wait for processes, brokers and disks.
+WORKERS ?= 3
 DEMO := .demo
 TYPED := gasoline_es projections $(wildcard tests/typing)
 

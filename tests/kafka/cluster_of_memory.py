@@ -15,14 +15,12 @@ from typing import Final, Literal
 
 from gasoline_es.log.kafka.drivers.port import (
     Admin,
-    Assignments,
     BrokerError,
     Committed,
     Driver,
     Fate,
     Feed,
     In,
-    Member,
     NewTopic,
     NotWritten,
     Out,
@@ -303,11 +301,6 @@ class MemoryDriver(Driver):
     def reader(self, *, uncommitted: bool = False) -> Reader:
         assert not uncommitted
         return MemoryReader(self._cluster)
-
-    def member(
-        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
-    ) -> Member:
-        raise NotImplementedError("nobody assigns partitions")
 
     def admin(self) -> Admin:
         return MemoryAdmin(self._cluster)

@@ -14,6 +14,34 @@ from tests.kafka_server import Broker, OtherListener, free_port, own_broker
 NewFeeds: TypeAlias = Callable[..., list[Feed]]
 
 
+_REAL_IN_EVERY_RUN = (
+    "read_back_exactly",
+    "ascend_and_are_given",
+    "outcomes_of_their_own",
+    "at_the_limit",
+    "one_owner_at_a_time",
+    "released_partition",
+    "dead_owners_partition",
+    "every_writers_records",
+    "skips_what_a_fenced_owner",
+    "newest_record_is_the_one",
+    "changed_returns_for_what_others",
+    "opened_for_reading",
+    "closing_frees",
+)
+"""Of the contract, on a real broker: the rest holds on the cluster in memory in every run, and on a broker in `make soak`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        of_contract = "TestRealBroker" in item.nodeid and not any(name in item.nodeid for name in _REAL_IN_EVERY_RUN)
+        # The traps are those of kafka-python, which is always installed.
+        of_faults = "kafka/test_faults.py" in item.nodeid and "confluent" in item.nodeid
+        if of_contract or of_faults:
+            item.add_marker(pytest.mark.soak)
+
+
 @pytest.fixture(params=DRIVERS)
 def driver_name(request: pytest.FixtureRequest) -> str:
     """Each client library: what holds for one holds for all."""

@@ -1,6 +1,6 @@
 """What the Kafka log needs of a client library, and no more. Everything here blocks; the log calls it in threads.
 
-A driver makes writers, readers, members and an admin. Each of them is used by one thread at a time, but for what says
+A driver makes writers, readers and an admin. Each of them is used by one thread at a time, but for what says
 otherwise; different ones may be used by as many threads at once as there are. Times are in seconds, offsets are Kafka's.
 Topics are whole names, as the broker knows them.
 """
@@ -8,7 +8,7 @@ Topics are whole names, as the broker knows them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -273,44 +273,6 @@ class Admin(ABC):
         """Let go of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignments:
-    """What a member calls when its partitions change: in the thread that polls it, or one of the client's own.
-
-    One at a time. None of them may block, or raise, or call the member.
-    """
-
-    assigned: Callable[[Sequence[Feed]], None]
-    """These have come, beside those it has."""
-    revoked: Callable[[Sequence[Feed]], None]
-    """These are being taken away; nobody else has them before the call returns."""
-    lost: Callable[[Sequence[Feed]], None]
-    """These are gone: the group has gone on without this member, and another may have them."""
-
-
-class Member(ABC):
-    """Takes part in a consumer group, only to be told which partitions are its own: it reads nothing, and stores no positions.
-
-    The client lets the group know that it lives, from a thread of its own; only what the group decides waits for a poll.
-    """
-
-    @abstractmethod
-    def poll(self, timeout_s: float) -> None:
-        """Take part for so long; :class:`Assignments` are called from here. To be called again within a minute or so.
-
-        Raises: BrokerError: the broker says what does not pass by itself.
-        """
-
-    @property
-    @abstractmethod
-    def feeds(self) -> frozenset[Feed]:
-        """What this member has been assigned so far."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave the group; what it had is revoked first."""
-
-
 class Driver(ABC):
     """One client library, set up for one cluster. May be used by many threads at once."""
 
@@ -327,15 +289,6 @@ class Driver(ABC):
     @abstractmethod
     def reader(self, *, uncommitted: bool = False) -> Reader:
         """Make a reader. ``uncommitted``: of every record, also of those that are aborted or undecided. Raises: BrokerError."""
-
-    @abstractmethod
-    def member(
-        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
-    ) -> Member:
-        """Make a member of a group that shares the partitions of these topics. Raises: BrokerError.
-
-        One that says nothing for ``session_timeout_s`` has lost what it had. The group changes only what has to change.
-        """
 
     @abstractmethod
     def admin(self) -> Admin:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
-from gasoline_es.log.kafka.drivers.confluent.member import ConfluentMember
 from gasoline_es.log.kafka.drivers.confluent.reading import ConfluentReader
 from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentPlainWriter, ConfluentWriter
-from gasoline_es.log.kafka.drivers.port import Admin, Assignments, Driver, Member, PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import Admin, Driver, PlainWriter, Reader, Writer
 
 
 class ConfluentDriver(Driver):
@@ -34,12 +33,6 @@ class ConfluentDriver(Driver):
     def reader(self, *, uncommitted: bool = False) -> Reader:
         """Make a reader (see the port)."""
         return ConfluentReader(self._config, uncommitted, self._shared_admin)
-
-    def member(
-        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
-    ) -> Member:
-        """Make a member of a group (see the port)."""
-        return ConfluentMember(self._config, group, topics, calls, session_timeout_s)
 
     def admin(self) -> Admin:
         """Make an admin (see the port)."""

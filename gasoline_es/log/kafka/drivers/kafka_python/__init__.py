@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
-from gasoline_es.log.kafka.drivers.kafka_python.member import KafkaPythonMember
 from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
 from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
-from gasoline_es.log.kafka.drivers.port import Admin, Assignments, Driver, Member, PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import Admin, Driver, PlainWriter, Reader, Writer
 
 
 class KafkaPythonDriver(Driver):
@@ -34,12 +33,6 @@ class KafkaPythonDriver(Driver):
     def reader(self, *, uncommitted: bool = False) -> Reader:
         """Make a reader (see the port)."""
         return KafkaPythonReader(self._config, uncommitted, self._shared_admin)
-
-    def member(
-        self, group: str, topics: Sequence[str], calls: Assignments, *, session_timeout_s: float = 10.0
-    ) -> Member:
-        """Make a member of a group (see the port)."""
-        return KafkaPythonMember(self._config, group, topics, calls, session_timeout_s)
 
     def admin(self) -> Admin:
         """Make an admin (see the port)."""
