@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from gasoline_es.core.ids import partition_of
+from gasoline_es.core.ids import check_workflow_id, partition_of
 from gasoline_es.errors import ProjectionNotBuilt
 from gasoline_es.log.ends import decided_end
 from gasoline_es.log.port import Log
@@ -60,7 +60,8 @@ class ProjectionView:
 
         A target may also be positions, such as another snapshot's.
 
-        Raises: ValueError: positions of what this projection does not fold. TimeoutError: not within ``timeout`` seconds;
+        Raises: ValueError: positions of what this projection does not fold. WorkflowNotFound: what cannot be an id; of one
+            that nobody has nothing is waited for but what its partition holds. TimeoutError: not within ``timeout`` seconds;
             it says how far they are. NoOwner: a partition is taken over, and whoever does that does not come to it; until
             then nobody knows what is durable there.
         """
@@ -98,7 +99,7 @@ class ProjectionView:
                     self._require_folded(feed, topics)
                     wanted[feed] = max(wanted.get(feed, START.offset), position.offset)
             else:
-                partitions.add(partition_of(one if isinstance(one, str) else one.id, count))
+                partitions.add(partition_of(check_workflow_id(one if isinstance(one, str) else one.id), count))
         for feed in (Feed(topic, partition) for topic in topics for partition in sorted(partitions)):
             end = await decided_end(self._log, feed.topic, feed.partition)
             wanted[feed] = max(wanted.get(feed, START.offset), end - 1)

@@ -13,7 +13,7 @@ import pytest
 
 from gasoline_es import Event, Gasoline, WorkflowContext, workflow
 from gasoline_es.cli.projected import Shown, all_of
-from gasoline_es.errors import DefinitionError, NoOwner, ProjectionError, ProjectionNotBuilt
+from gasoline_es.errors import DefinitionError, NoOwner, ProjectionError, ProjectionNotBuilt, WorkflowNotFound
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
 from gasoline_es.log import ends
 from gasoline_es.log.file.log import open_file_log
@@ -70,6 +70,8 @@ async def test_a_worker_keeps_its_projections_up_and_a_reader_waits_for_what_it_
         with view.snapshot() as snapshot:
             await view.wait_for(snapshot.positions, timeout=WAIT_S)
             further = {feed: position._replace(offset=10**6) for feed, position in snapshot.positions.items()}
+        with pytest.raises(WorkflowNotFound, match="no workflow has the id 'order-4711'"):
+            await view.wait_for("order-4711", timeout=WAIT_S)
         with pytest.raises(TimeoutError, match="and that is 1000000"):
             await view.wait_for(further, timeout=0.01)
     with view.read() as db:
