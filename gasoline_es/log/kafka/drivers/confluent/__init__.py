@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
+from gasoline_es.log.kafka.drivers.common import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
 from gasoline_es.log.kafka.drivers.confluent.reading import ConfluentReader
 from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentPlainWriter, ConfluentWriter
-from gasoline_es.log.kafka.drivers.port import Admin, Driver, PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
 
 
-class ConfluentDriver(Driver):
+class ConfluentDriver(SharingDriver):
     """Makes clients of confluent-kafka. ``config``: how the cluster is reached, as its clients take it."""
 
     name = "confluent"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
         self._config = dict(config)
-        self._lock = threading.Lock()
-        self._shared: ConfluentAdmin | None = None
 
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer (see the port)."""
@@ -34,20 +33,6 @@ class ConfluentDriver(Driver):
         """Make a reader (see the port)."""
         return ConfluentReader(self._config, uncommitted, self._shared_admin)
 
-    def admin(self) -> Admin:
+    def admin(self) -> OffsetAdmin:
         """Make an admin (see the port)."""
         return ConfluentAdmin(self._config)
-
-    def _shared_admin(self) -> ConfluentAdmin:
-        """Return the one that all readers look offsets up by."""
-        with self._lock:
-            if self._shared is None:
-                self._shared = ConfluentAdmin(self._config)
-            return self._shared
-
-    def close(self) -> None:
-        """Let go of what its readers share (see the port)."""
-        with self._lock:
-            shared, self._shared = self._shared, None
-        if shared is not None:
-            shared.close()

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gasoline_es.log.kafka.drivers.common import OffsetAdmin
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     admin,
@@ -19,13 +20,13 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     passes,
     with_logger,
 )
-from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
+from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")
 _GRACE_S = 1.0  # the client's own limit comes first, and says more
 
 
-class ConfluentAdmin(Admin):
+class ConfluentAdmin(OffsetAdmin):
     """Makes topics, looks at them, and at how far they reach (see the port). Its client has threads of its own."""
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -142,7 +143,7 @@ class ConfluentAdmin(Admin):
         return str(self._do("no broker was reached", timeout_s, ask).cluster_id)
 
     def offsets(self, specs: Mapping[Feed, int], timeout_s: float, *, committed: bool = False) -> dict[Feed, int]:
-        """Return the offset of each feed that its spec asks for: -1 its end, -2 its begin, else by time; -1: there is none."""
+        """Return the offset of each feed that its spec asks for (see there)."""
         if not specs:
             return {}
         level = confluent.IsolationLevel.READ_COMMITTED if committed else confluent.IsolationLevel.READ_UNCOMMITTED

@@ -6,12 +6,11 @@ whenever it has come to an end, and where.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
+from gasoline_es.log.kafka.drivers.common import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     broker_error,
@@ -20,21 +19,18 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     is_for_good,
     with_logger,
 )
-from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In, OffsetGone, Reader
+from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In
 
-_SLICE_S: Final = 0.05
-_LOOKUP_S: Final = 5.0
 _EOF: Final = codes._PARTITION_EOF
 _NO_OFFSET: Final = codes._AUTO_OFFSET_RESET
 
 
-class ConfluentReader(Reader):
+class ConfluentReader(LookingUp):
     """Reads feeds (see the port)."""
 
-    def __init__(self, config: dict[str, Any], uncommitted: bool, admin: Callable[[], ConfluentAdmin]) -> None:
+    def __init__(self, config: dict[str, Any], uncommitted: bool, admin: Callable[[], OffsetAdmin]) -> None:
+        super().__init__(admin)
         self._config = config
-        self._admin = admin
-        self._woken = threading.Event()
         self._positions: dict[Feed, int] = {}
         self._failed: BrokerError | None = None
         settings = {
@@ -90,7 +86,7 @@ class ConfluentReader(Reader):
                 failed, self._failed = self._failed, None
                 raise failed
             left_s = deadline - time.monotonic()
-            first = self._consumer.poll(max(min(left_s, _SLICE_S), 0))
+            first = self._consumer.poll(max(min(left_s, SLICE_S), 0))
             if first is not None:
                 came = [first, *(self._consumer.consume(max_records - 1, 0) if max_records > 1 else ())]
                 records = [record for message in came if (record := self._taken(message)) is not None]
@@ -114,54 +110,16 @@ class ConfluentReader(Reader):
         if error.code() == _EOF:
             self._positions[feed] = max(self._positions.get(feed, FIRST), message.offset())
         elif error.code() == _NO_OFFSET:
-            self._failed = self._gone(feed)
+            self._failed = self._gone(feed, self._positions.get(feed, FIRST))
         elif is_for_good(error) or error.fatal():
             self._failed = broker_error("nothing can be read", self._config, error)
         return None
 
-    def _gone(self, feed: Feed) -> BrokerError:
-        try:
-            begin, end = self.begins([feed], _LOOKUP_S)[feed], self.ends([feed], _LOOKUP_S)[feed]
-        except BrokerError as failed:
-            return failed
-        offset = self._positions.get(feed, FIRST)
-        return OffsetGone(
-            f"topic {feed.topic!r}, partition {feed.partition}, is to be read from offset {offset}, and the broker has "
-            f"{begin} to {end}",
-            topic=feed.topic,
-            partition=feed.partition,
-            offset=offset,
-            begin=begin,
-            end=end,
-        )
-
     def position(self, feed: Feed) -> int:
         """Return the offset from which a feed is read on (see the port)."""
         if self._positions[feed] == FIRST:  # nothing came of it so far
-            return self.begins([feed], _LOOKUP_S)[feed]
+            return self.begins([feed], LOOKUP_S)[feed]
         return self._positions[feed]
-
-    def ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the high watermarks (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s)
-
-    def stable_ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the last stable offsets (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s, committed=True)
-
-    def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the first offsets that the broker still has (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -2), timeout_s)
-
-    def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the first offsets at or after these times (see the port)."""
-        found = self._admin().offsets(feeds, timeout_s)
-        none = [feed for feed, offset in found.items() if offset < 0]
-        return {**found, **self.ends(none, timeout_s)}
-
-    def wake(self) -> None:
-        """Let a poll that waits return soon (see the port)."""
-        self._woken.set()
 
     def close(self) -> None:
         """Let go of it."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
+from gasoline_es.log.kafka.drivers.common import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
 from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
-from gasoline_es.log.kafka.drivers.port import Admin, Driver, PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
 
 
-class KafkaPythonDriver(Driver):
+class KafkaPythonDriver(SharingDriver):
     """Makes clients of kafka-python. ``config``: how the cluster is reached, as its clients take it."""
 
     name = "kafka-python"
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
         self._config = dict(config)
-        self._lock = threading.Lock()
-        self._shared: KafkaPythonAdmin | None = None
 
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer (see the port)."""
@@ -34,20 +33,6 @@ class KafkaPythonDriver(Driver):
         """Make a reader (see the port)."""
         return KafkaPythonReader(self._config, uncommitted, self._shared_admin)
 
-    def admin(self) -> Admin:
+    def admin(self) -> OffsetAdmin:
         """Make an admin (see the port)."""
         return KafkaPythonAdmin(self._config)
-
-    def _shared_admin(self) -> KafkaPythonAdmin:
-        """Return the one that all readers look offsets up by."""
-        with self._lock:
-            if self._shared is None:
-                self._shared = KafkaPythonAdmin(self._config)
-            return self._shared
-
-    def close(self) -> None:
-        """Let go of what its readers share (see the port)."""
-        with self._lock:
-            shared, self._shared = self._shared, None
-        if shared is not None:
-            shared.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gasoline_es.log.kafka.drivers.common import OffsetAdmin
 from gasoline_es.log.kafka.drivers.deadline import Late, within
 from gasoline_es.log.kafka.drivers.kafka_python.client import (
     KafkaError,
@@ -17,7 +18,7 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     kafka,
     made,
 )
-from gasoline_es.log.kafka.drivers.port import Admin, BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
+from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _UNKNOWN_TOPIC = 3
 _TOPIC_EXISTS = 36
 
 
-class KafkaPythonAdmin(Admin):
+class KafkaPythonAdmin(OffsetAdmin):
     """Makes topics, looks at them, and at how far they reach (see the port). Its client has a thread of its own."""
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -143,10 +144,9 @@ class KafkaPythonAdmin(Admin):
         told = self._do("no broker was reached", timeout_s, lambda: self._client.describe_cluster())  # noqa: PLW0108 - made by the call
         return str(told["cluster_id"])
 
-    def offsets(
-        self, specs: Mapping[Feed, int], timeout_s: float, *, isolation: str = "read_uncommitted"
-    ) -> dict[Feed, int]:
-        """Return the offset of each feed that its spec asks for: -1 its end, -2 its begin, else by time; -1: there is none."""
+    def offsets(self, specs: Mapping[Feed, int], timeout_s: float, *, committed: bool = False) -> dict[Feed, int]:
+        """Return the offset of each feed that its spec asks for (see there)."""
+        isolation = "read_committed" if committed else "read_uncommitted"
         if not specs:
             return {}
         wanted = {kafka.TopicPartition(*feed): spec for feed, spec in specs.items()}

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
+from gasoline_es.log.kafka.drivers.common import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka, made
-from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In, OffsetGone, Reader
-
-_SLICE_S = 0.05
-_LOOKUP_S = 5.0
+from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In
 
 
-class KafkaPythonReader(Reader):
+class KafkaPythonReader(LookingUp):
     """Reads feeds (see the port)."""
 
-    def __init__(self, config: dict[str, Any], uncommitted: bool, admin: Callable[[], KafkaPythonAdmin]) -> None:
+    def __init__(self, config: dict[str, Any], uncommitted: bool, admin: Callable[[], OffsetAdmin]) -> None:
+        super().__init__(admin)
         self._config = config
-        self._admin = admin
-        self._woken = threading.Event()
         try:
             self._consumer = made(
                 kafka.KafkaConsumer,
@@ -61,12 +56,13 @@ class KafkaPythonReader(Reader):
         deadline = time.monotonic() + timeout_s
         while not self._woken.is_set():
             left_s = deadline - time.monotonic()
-            slice_ms = int(max(min(left_s, _SLICE_S), 0) * 1000)
+            slice_ms = int(max(min(left_s, SLICE_S), 0) * 1000)
             came: dict[Any, list[Any]] = {}
             try:
                 came = self._consumer.poll(timeout_ms=slice_ms, max_records=max_records)
             except errors.OffsetOutOfRangeError as error:
-                raise self._gone(error) from error
+                place, offset = next(iter(dict(error.args[0]).items()))
+                raise self._gone(Feed(place.topic, place.partition), offset) from error
             except KafkaError as error:
                 if not isinstance(error, errors.RetriableError):
                     raise broker_error("nothing can be read", self._config, error) from error
@@ -82,51 +78,12 @@ class KafkaPythonReader(Reader):
         self._woken.clear()
         return []
 
-    def _gone(self, error: Any) -> BrokerError:
-        (place, offset) = next(iter(dict(error.args[0]).items()))
-        feed = Feed(place.topic, place.partition)
-        try:
-            begin, end = self.begins([feed], _LOOKUP_S)[feed], self.ends([feed], _LOOKUP_S)[feed]
-        except BrokerError as failed:
-            return failed
-        return OffsetGone(
-            f"topic {feed.topic!r}, partition {feed.partition}, is to be read from offset {offset}, and the broker has "
-            f"{begin} to {end}",
-            topic=feed.topic,
-            partition=feed.partition,
-            offset=offset,
-            begin=begin,
-            end=end,
-        )
-
     def position(self, feed: Feed) -> int:
         """Return the offset from which a feed is read on (see the port)."""
-        found = self._consumer.position(kafka.TopicPartition(*feed), timeout_ms=int(_LOOKUP_S * 1000))
+        found = self._consumer.position(kafka.TopicPartition(*feed), timeout_ms=int(LOOKUP_S * 1000))
         if found is None:
             raise BrokerError(f"where topic {feed.topic!r}, partition {feed.partition}, begins was not to be learned")
         return int(found)
-
-    def ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the high watermarks (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s)
-
-    def stable_ends(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the last stable offsets (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -1), timeout_s, isolation="read_committed")
-
-    def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the first offsets that the broker still has (see the port)."""
-        return self._admin().offsets(dict.fromkeys(feeds, -2), timeout_s)
-
-    def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
-        """Return the first offsets at or after these times (see the port)."""
-        found = self._admin().offsets(feeds, timeout_s)
-        none = [feed for feed, offset in found.items() if offset < 0]
-        return {**found, **self.ends(none, timeout_s)}
-
-    def wake(self) -> None:
-        """Let a poll that waits return soon (see the port)."""
-        self._woken.set()
 
     def close(self) -> None:
         """Let go of it."""
