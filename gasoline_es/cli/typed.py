@@ -49,6 +49,15 @@ AsOf = Annotated[
         show_default=False,
     ),
 ]
+KeptUp = Annotated[
+    str | None,
+    typer.Option(
+        "--projections",
+        metavar="MODULE",
+        help="Keep the projections of a module up too, as shop.views or shop.views:turnover.",
+        show_default=False,
+    ),
+]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.", show_default=False)]
 
 

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
-from gasoline_es.cli.typed import Json, settings_of
+from gasoline_es.cli.typed import Json, KeptUp, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
@@ -71,15 +71,7 @@ def run(
     tracing: Annotated[
         bool, typer.Option("--tracing", help="Make OpenTelemetry spans, with the tracer provider that the module sets.")
     ] = False,
-    projections: Annotated[
-        str | None,
-        typer.Option(
-            "--projections",
-            metavar="MODULE",
-            help="Keep the projections of a module up too, as shop.views or shop.views:turnover.",
-            show_default=False,
-        ),
-    ] = None,
+    projections: KeptUp = None,
     store: Annotated[
         str | None,
         typer.Option(

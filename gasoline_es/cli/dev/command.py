@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
-from gasoline_es.cli.typed import settings_of
+from gasoline_es.cli.typed import KeptUp, settings_of
 
 if TYPE_CHECKING:
     from gasoline_es.cli.dev.session import Plan
@@ -59,15 +59,7 @@ def dev(
     stop_limit: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Running activities get so long when it reloads or stops.")
     ] = 2.0,
-    projections: Annotated[
-        str | None,
-        typer.Option(
-            "--projections",
-            metavar="MODULE",
-            help="Keep the projections of a module up too, as shop.views or shop.views:turnover.",
-            show_default=False,
-        ),
-    ] = None,
+    projections: KeptUp = None,
     store: Annotated[
         str | None,
         typer.Option(
