@@ -24,11 +24,9 @@ from gasoline_es.errors import (
     LogReadOnly,
     NoSpace,
     PartitionOwned,
-    RecordTooLarge,
 )
 from gasoline_es.log.names import PARTITIONS_DEFAULT, check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
-    RECORD_BYTES_MAX,
     Appended,
     Epoch,
     Log,
@@ -47,6 +45,10 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
+    check_partition,
+    check_sections,
+    check_size,
+    check_value,
 )
 
 Fault = type[NoSpace] | type[LogFailed] | type[Fenced] | type[AppendUnknown]
@@ -169,9 +171,7 @@ class MemoryLog(Log):
     def append_now(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append the sections before this returns (see the port)."""
         self._usable()
-        fenced = [section for section in sections if section.epoch is not None]
-        if len({(section.partition, section.epoch) for section in fenced}) != len(fenced):
-            raise ValueError("two sections of one append are for the same partition and epoch")
+        check_sections(sections)
         for section in sections:
             for record in section.records:
                 _check(record)
@@ -238,11 +238,7 @@ class MemoryLog(Log):
         return held is not None and held.epoch == epoch and held.incarnation == self.incarnation and not held.released
 
     def _check_partition(self, partition: int) -> None:
-        if not 0 <= partition < self.partition_count:
-            raise LogError(
-                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
-                partition=partition,
-            )
+        check_partition(partition, self.partition_count, self.namespace)
 
     async def acquire(self, partition: int) -> Ownership:
         """Take the partition as a new epoch (see the port)."""
@@ -424,20 +420,11 @@ def _resolve(waiter: asyncio.Future[None]) -> None:
 def _check(record: NewRecord) -> None:
     """Raises: RecordTooLarge as the file log would, to the byte or a little earlier; ValueError."""
     value = record.value or b"null"
-    if b"\n" in value:
-        raise ValueError(f"the value of record {record.key!r} for topic {record.topic!r} has a line feed")
+    check_value(record.topic, record.key, value)
     size = len(value) + len(json.dumps(record.topic)) + len(json.dumps(record.key)) + 100
     if record.headers:
         size += len(json.dumps(dict(record.headers)))
-    if size > RECORD_BYTES_MAX:
-        raise RecordTooLarge(
-            f"a record for topic {record.topic!r}, key {record.key!r}, takes about {size} bytes; "
-            f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
-            topic=record.topic,
-            partition=record.partition,
-            key=record.key,
-            bytes=size,
-        )
+    check_size(record.topic, record.partition, record.key, size)
 
 
 async def open_memory_log(

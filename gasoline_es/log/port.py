@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
-from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.errors import LogCorrupt, LogError, RecordTooLarge
 
 Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
@@ -348,3 +348,41 @@ def about_json(about: Mapping[str, Any]) -> str:
     if len(text.encode()) > ABOUT_BYTES_MAX:
         raise ValueError(f"a process may tell {ABOUT_BYTES_MAX} bytes about itself, not {len(text.encode())}: {text}")
     return text
+
+
+# --- what every log checks --------------------------------------------------------------------------------------------
+
+
+def check_partition(partition: int, count: int, namespace: str) -> None:
+    """Raises: LogError unless a namespace of so many partitions has this one."""
+    if not 0 <= partition < count:
+        raise LogError(
+            f"partition {partition} is not one of the {count} of namespace {namespace!r}", partition=partition
+        )
+
+
+def check_sections(sections: Sequence[Section]) -> None:
+    """Raises: ValueError: two sections are for the same partition and epoch."""
+    if len(sections) > 1:
+        owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
+        if len(set(owned)) != len(owned):
+            raise ValueError("two sections of one append are for the same partition and epoch")
+
+
+def check_value(topic: str, key: str, value: bytes) -> None:
+    """Raises: ValueError: a record's value has a line feed."""
+    if b"\n" in value:
+        raise ValueError(f"the value of record {key!r} for topic {topic!r} has a line feed")
+
+
+def check_size(topic: str, partition: int, key: str, size: int, *, exact: bool = False) -> None:
+    """Raises: RecordTooLarge: a record takes more bytes than :data:`RECORD_BYTES_MAX`."""
+    if size > RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"a record for topic {topic!r}, key {key!r}, takes {'' if exact else 'about '}{size} bytes; "
+            f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
+            topic=topic,
+            partition=partition,
+            key=key,
+            bytes=size,
+        )

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 
-from gasoline_es.errors import RecordTooLarge
 from gasoline_es.log.file.lines import (
     BatchHeader,
     Begin,
@@ -17,7 +16,7 @@ from gasoline_es.log.file.lines import (
     record_prefix,
     with_head,
 )
-from gasoline_es.log.port import RECORD_BYTES_MAX, NewRecord, Offset
+from gasoline_es.log.port import RECORD_BYTES_MAX, NewRecord, Offset, check_size
 
 
 class Draft:
@@ -150,13 +149,6 @@ def _encode_records(
         # Joined: to let bytes grow by formatting costs a quarter more.
         line = b"".join((prefix, middle.encode(), value, b"}"))
         if len(line) > RECORD_BYTES_MAX:
-            raise RecordTooLarge(
-                f"a record for topic {topic!r}, key {key!r}, takes {len(line)} bytes; "
-                f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
-                topic=topic,
-                partition=partition,
-                key=key,
-                bytes=len(line),
-            )
+            check_size(topic, partition, key, len(line), exact=True)
         group.append(line)
     return groups

@@ -55,6 +55,7 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
+    check_sections,
 )
 
 _INLINE_SYNC_S: Final = 300e-6
@@ -656,10 +657,7 @@ def _absolute(directory: str) -> str:
 
 
 def _drafts(sections: Sequence[Section]) -> list[Draft]:
-    if len(sections) > 1:
-        owned = [(section.partition, section.epoch) for section in sections if section.epoch is not None]
-        if len(set(owned)) != len(owned):
-            raise ValueError("two sections of one append are for the same partition and epoch")
+    check_sections(sections)
     return [Draft(section.partition, section.epoch, section.records) for section in sections]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from gasoline_es.errors import LogCorrupt, LogError, PartitionOwned
+from gasoline_es.errors import LogCorrupt, PartitionOwned
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.drafts import Draft
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.soundness import Soundness
-from gasoline_es.log.port import Epoch, Owner
+from gasoline_es.log.port import Epoch, Owner, check_partition
 
 
 class Partitions:
@@ -41,11 +41,7 @@ class Partitions:
 
     def check(self, partition: int) -> None:
         """Raises: LogError unless the namespace has this partition."""
-        if not 0 <= partition < self._count:
-            raise LogError(
-                f"partition {partition} is not one of the {self._count} of namespace {self._namespace!r}",
-                partition=partition,
-            )
+        check_partition(partition, self._count, self._namespace)
 
     def claim(self, partition: int, taker: Incarnation, owned: int | None) -> Draft | None:
         """Link the next epoch for ``taker``, then read where the one before ended; return the begin to append.

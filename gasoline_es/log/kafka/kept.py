@@ -11,7 +11,7 @@ from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.kafka.drivers.port import Feed, In
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
-from gasoline_es.log.kafka.records import from_kafka
+from gasoline_es.log.kafka.records import from_kafka, now_ms
 from gasoline_es.log.kafka.who import Who
 
 
@@ -90,10 +90,10 @@ class Kept:
             )
 
     def _fold(self, records: Sequence[In], *, first: bool) -> None:
-        now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        now_s, wall_ms = time.monotonic(), now_ms()
         news = False
         for record in records:
-            age_s = (now_ms - record.time_ms) / 1000 if first else 0.0
+            age_s = (wall_ms - record.time_ms) / 1000 if first else 0.0
             news |= self.who.fold(record, now_s, age_s)
         if news:
             self._told()

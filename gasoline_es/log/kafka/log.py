@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -37,7 +37,7 @@ from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.kept import Kept
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
-from gasoline_es.log.kafka.records import check_topic, from_kafka, to_kafka
+from gasoline_es.log.kafka.records import check_topic, from_kafka, now_ms, read_through, to_kafka
 from gasoline_es.log.kafka.sender import Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.topics import WORKERS
@@ -60,6 +60,8 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
+    check_partition,
+    check_sections,
 )
 
 _log = EngineLog(__name__)
@@ -204,13 +206,11 @@ class KafkaLog(Log):
     async def append(self, sections: Sequence[Section]) -> list[Outcome]:
         """Append each section as a transaction of its own, side by side (see the port)."""
         self._usable()
-        fenced = [section for section in sections if section.epoch is not None]
-        if len({(section.partition, section.epoch) for section in fenced}) != len(fenced):
-            raise ValueError("two sections of one append are for the same partition and epoch")
+        check_sections(sections)
         rendered = [[to_kafka(record, self._prefix) for record in section.records] for section in sections]
         async with self._appending:
             self._usable()
-            await self._require({record.feed for records in rendered for record in records} - self._known)
+            await self._require({record.feed for records in rendered for record in records})
             sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
             if len(sending) == 1:
                 return [await sending[0]]
@@ -247,21 +247,22 @@ class KafkaLog(Log):
 
     async def _require(self, feeds: Set[Feed]) -> None:
         """Raises: LogError: one of these is not there. Nothing would be recorded by waiting for it."""
-        if feeds:
+        if not feeds <= self._known:
             await self._in_pool(self._look_for, feeds)
 
     def _look_for(self, feeds: Set[Feed]) -> None:
-        admin = self._driver.admin()
-        try:
-            there = admin.describe(sorted({feed.topic for feed in feeds}), ASK_LIMIT_S)
-        finally:
-            admin.close()
-        for feed in feeds:
+        """Do the same, and block for it."""
+        new = feeds - self._known
+        if not new:
+            return  # nobody is to be asked
+        with closing(self._driver.admin()) as admin:
+            there = admin.describe(sorted({feed.topic for feed in new}), ASK_LIMIT_S)
+        for feed in new:
             found = there.get(feed.topic)
             if found is None or not 0 <= feed.partition < found.partitions:
                 what = f"partition {feed.partition} of topic {feed.topic!r}" if found else f"topic {feed.topic!r}"
                 raise LogError(f"{what} is not there: make it before something is sent to it", topic=feed.topic)
-        self._known |= feeds
+        self._known |= new
 
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
         """Append an owner's section; in a thread. Its copies are in the mirror on return."""
@@ -306,12 +307,8 @@ class KafkaLog(Log):
     def _clean(self) -> None:
         """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
         feeds, self._to_clean = self._to_clean, {}
-        with suppress(LogError):
-            admin = self._driver.admin()
-            try:
-                admin.delete_before(feeds, APPEND_LIMIT_S)
-            finally:
-                admin.close()
+        with suppress(LogError), closing(self._driver.admin()) as admin:
+            admin.delete_before(feeds, APPEND_LIMIT_S)
 
     def _send(self, records: Sequence[Out]) -> None:
         """Append a client's records; in a thread. A marker among the replies tells whether they are there."""
@@ -421,7 +418,7 @@ class KafkaLog(Log):
 
     def _owner_record(self, partition: int, epoch: int, *, released: bool) -> Out:
         held = Held(epoch, self.incarnation, released, socket.gethostname(), os.getpid())
-        return Out(self._workers, owner_key(partition), held.json(), (), _now_ms())
+        return Out(self._workers, owner_key(partition), held.json(), (), now_ms())
 
     def _partition_id(self, partition: int) -> str:
         return f"{self._prefix}{self.namespace}.{partition}"
@@ -488,7 +485,7 @@ class KafkaLog(Log):
         for topic, _ in feeds:
             check_topic(self._prefix + topic)
         wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
-        await self._require(set(wanted) - self._known)
+        await self._require(set(wanted))
         if wanted or not feeds:
             await self._caught_up(self._workers, *wanted)
 
@@ -523,7 +520,7 @@ class KafkaLog(Log):
         feed = self.feed(topic, partition)
         if not self._is_current(feed) and not self._follower.follows(feed):
             check_topic(feed.topic)
-            self._look_for({feed} - self._known)
+            self._look_for({feed})
             self.wait_for(feed)
         return feed
 
@@ -562,8 +559,7 @@ class KafkaLog(Log):
         self.check_readable()
         feed = self.feed(topic, partition)
         check_topic(feed.topic)
-        if feed not in self._known:
-            self._look_for({feed})
+        self._look_for({feed})
         return KafkaTail(self, feed, position)
 
     def keep(self, feed: Feed, first: int, tail: KafkaTail) -> Recent:
@@ -591,22 +587,13 @@ class KafkaLog(Log):
         self.check_readable()
         feed = self.feed(topic, partition)
         best: Record | None = None
-        reader = self._driver.reader()
-        try:
+        with closing(self._driver.reader()) as reader:
             start = reader.since({feed: max(since_us, 0) // 1000}, ASK_LIMIT_S)[feed]
-            end = reader.ends([feed], ASK_LIMIT_S)[feed]
-            reader.assign({feed: start})
-            until_s = time.monotonic() + ASK_LIMIT_S
-            while reader.position(feed) < end:
-                for read in reader.poll(1_000, 0.1):
-                    record = from_kafka(read, self._prefix, owned=False)
-                    late = record.time_us >= since_us and (best is None or record.time_us >= best.time_us)
-                    if read.offset < end and late and wanted(record):
-                        best = record
-                if time.monotonic() > until_s:
-                    raise self._unanswered()
-        finally:
-            reader.close()
+            for read in read_through(reader, feed, start, ASK_LIMIT_S):
+                record = from_kafka(read, self._prefix, owned=False)
+                late = record.time_us >= since_us and (best is None or record.time_us >= best.time_us)
+                if late and wanted(record):
+                    best = record
         return best
 
     async def changed(self) -> None:
@@ -650,11 +637,7 @@ class KafkaLog(Log):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _check_partition(self, partition: int) -> None:
-        if not 0 <= partition < self.partition_count:
-            raise LogError(
-                f"partition {partition} is not one of the {self.partition_count} of namespace {self.namespace!r}",
-                partition=partition,
-            )
+        check_partition(partition, self.partition_count, self.namespace)
 
     def _usable(self) -> None:
         self.check_readable()
@@ -720,7 +703,3 @@ class KafkaLog(Log):
 def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

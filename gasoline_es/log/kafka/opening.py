@@ -7,13 +7,15 @@ import json
 import os
 import secrets
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from gasoline_es.errors import LogError
-from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, Out
 from gasoline_es.log.kafka.log import APPEND_LIMIT_S, SILENT_AFTER_S, KafkaLog
 from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.records import now_ms, read_through
 from gasoline_es.log.kafka.settings import Address, make_driver
 from gasoline_es.log.kafka.topics import ASK_S, WORKERS, prepare
 from gasoline_es.log.kafka.who import LOG_KEY
@@ -112,13 +114,10 @@ def state_dir_of(address: Address, namespace: str, log_id: str) -> Path:
 
 
 def _prepare(driver: Driver, address: Address, namespace: str, partitions: int | None, readonly: bool) -> int:
-    admin = driver.admin()
-    try:
+    with closing(driver.admin()) as admin:
         return prepare(
             admin, str(address), address.prefix, namespace, partitions, address.replication, readonly=readonly
         )
-    finally:
-        admin.close()
 
 
 def _log_id(driver: Driver, address: Address, namespace: str, workers: Feed, readonly: bool) -> str:
@@ -129,32 +128,22 @@ def _log_id(driver: Driver, address: Address, namespace: str, workers: Feed, rea
     for _ in range(_TRIES):
         if found is not None:
             return found
-        writer = driver.writer(f"{address.prefix}{namespace}.log", APPEND_LIMIT_S)
-        try:
+        with closing(driver.writer(f"{address.prefix}{namespace}.log", APPEND_LIMIT_S)) as writer:
             writer.fence()  # whoever was about to tell has told, or cannot any more
             found = _read_log_id(driver, workers)
             if found is None:
                 value = json.dumps({"log_id": secrets.token_hex(16)}).encode()
-                fate = writer.commit([Out(workers, LOG_KEY, value, (), time.time_ns() // 1_000_000)])
+                fate = writer.commit([Out(workers, LOG_KEY, value, (), now_ms())])
                 if not isinstance(fate, Committed):
                     time.sleep(0.1)
                 found = _read_log_id(driver, workers)
-        finally:
-            writer.close()
     raise BrokerError(f"{address}: the log could not be given its name, though the broker answers")
 
 
 def _read_log_id(driver: Driver, workers: Feed) -> str | None:
-    found: list[In] = []
-    reader = driver.reader()
-    try:
-        begin, end = reader.begins([workers], ASK_S)[workers], reader.ends([workers], ASK_S)[workers]
-        reader.assign({workers: begin})
-        until_s = time.monotonic() + ASK_S
-        while reader.position(workers) < end and not found:
-            found += [one for one in reader.poll(1_000, 0.1) if one.key == LOG_KEY and one.value is not None]
-            if time.monotonic() > until_s:
-                raise BrokerError(f"the broker did not answer in {ASK_S:g} s")
-    finally:
-        reader.close()
-    return json.loads(found[0].value or b"{}")["log_id"] if found else None
+    with closing(driver.reader()) as reader:
+        begin = reader.begins([workers], ASK_S)[workers]
+        for one in read_through(reader, workers, begin, ASK_S):
+            if one.key == LOG_KEY and one.value is not None:
+                return str(json.loads(one.value)["log_id"])
+    return None

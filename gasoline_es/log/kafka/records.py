@@ -8,15 +8,18 @@ port's record. Kafka keeps times to the millisecond.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gasoline_es.core.topics import holds_events
-from gasoline_es.errors import LogError, RecordTooLarge
-from gasoline_es.log.kafka.drivers.port import Feed, In, Out
-from gasoline_es.log.port import RECORD_BYTES_MAX, NewRecord, Offset, Record
+from gasoline_es.errors import LogError
+from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Out, Reader
+from gasoline_es.log.port import NewRecord, Offset, Record, check_size, check_value
 
-_CLOUD_EVENT: Final = (b"application/cloudevents+json", "content-type", "ce_type", "ce_subject")
+_STRUCTURED: Final = b"application/cloudevents+json"
+_OF_EVENTS: Final = ("content-type", "ce_type", "ce_subject")
+"""The headers of events, which are none of the port's record."""
 _TYPE: Final = re.compile(rb'"type":"(gasoline\.[a-z_.]+v[0-9]+)"')
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _OVERHEAD: Final = 100
@@ -35,24 +38,15 @@ def to_kafka(new: NewRecord, prefix: str) -> Out:
     topic = prefix + new.topic
     check_topic(topic)
     value = None if new.value == b"null" else new.value
-    if value is not None and b"\n" in value:
-        raise ValueError(f"the value of record {new.key!r} for topic {new.topic!r} has a line feed")
+    check_value(new.topic, new.key, value or b"")
     headers = [(name, text.encode()) for name, text in new.headers.items()] if new.headers else []
     key = new.key.encode()
     if value is not None and holds_events(new.topic):
         kind = _TYPE.search(value)
         if kind is not None:
-            headers += [("content-type", _CLOUD_EVENT[0]), ("ce_type", kind[1]), ("ce_subject", key.partition(b"/")[0])]
+            headers += zip(_OF_EVENTS, (_STRUCTURED, kind[1], key.partition(b"/")[0]), strict=True)
     size = len(key) + len(value or b"") + sum(len(name) + len(text) for name, text in headers) + _OVERHEAD
-    if size > RECORD_BYTES_MAX:
-        raise RecordTooLarge(
-            f"a record for topic {new.topic!r}, key {new.key!r}, takes about {size} bytes; "
-            f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
-            topic=new.topic,
-            partition=new.partition,
-            key=new.key,
-            bytes=size,
-        )
+    check_size(new.topic, new.partition, new.key, size)
     return Out(Feed(topic, new.partition), key, value, headers, max(new.time_us // 1000, 0))
 
 
@@ -63,7 +57,7 @@ def from_kafka(read: In, prefix: str, *, owned: bool) -> Record:
     if read.headers:
         told = {name: text.decode(errors="replace") for name, text in read.headers}
         if holds_events(topic):
-            for name in _CLOUD_EVENT[1:]:
+            for name in _OF_EVENTS:
                 told.pop(name, None)
         headers = told or None
     return Record(
@@ -75,3 +69,26 @@ def from_kafka(read: In, prefix: str, *, owned: bool) -> Record:
         read.time_ms * 1000,
         headers,
     )
+
+
+def read_through(reader: Reader, feed: Feed, start: int, limit_s: float) -> Iterator[In]:
+    """Yield what a feed has from an offset on, up to where it ends as of the call. The reader reads nothing else.
+
+    Raises: BrokerError: that was not to be had within the limit.
+    """
+    end = reader.ends([feed], limit_s)[feed]
+    reader.assign({feed: start})
+    until_s = time.monotonic() + limit_s
+    while reader.position(feed) < end:
+        for read in reader.poll(1_000, 0.1):
+            if read.offset < end:
+                yield read
+        if time.monotonic() > until_s:
+            raise BrokerError(
+                f"topic {feed.topic!r}, partition {feed.partition}: the broker did not answer in {limit_s:g} s"
+            )
+
+
+def now_ms() -> int:
+    """Return the time, as records of Kafka have it."""
+    return time.time_ns() // 1_000_000

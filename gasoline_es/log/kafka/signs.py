@@ -6,13 +6,13 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import Feed, Out
+from gasoline_es.log.kafka.records import now_ms
 from gasoline_es.log.kafka.sender import Sender
 from gasoline_es.log.kafka.who import worker_key
 
@@ -44,13 +44,13 @@ class Signs:
         """Return a sign of life."""
         told = {"about": self.about, "host": socket.gethostname(), "pid": os.getpid()}
         value = json.dumps(told, separators=(",", ":")).encode()
-        return Out(self._workers, worker_key(self._incarnation), value, (), _now_ms())
+        return Out(self._workers, worker_key(self._incarnation), value, (), now_ms())
 
     def leave(self) -> None:
         """End, and tell that."""
         self._end()
         with suppress(LogError):
-            self._sender.send([Out(self._workers, worker_key(self._incarnation), None, (), _now_ms())])
+            self._sender.send([Out(self._workers, worker_key(self._incarnation), None, (), now_ms())])
 
     def stop(self) -> None:
         """End without a word."""
@@ -69,7 +69,3 @@ class Signs:
             with suppress(LogError):  # it was stopped
                 self._sender.send([self.sign()])
             self._news.wait(self._every_s)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
