@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,15 +60,14 @@ def cores() -> int:
 def fold_all(given: Sequence[Share], on_poll: Callable[[], None]) -> None:
     """Fold all shares to where the log ends now, as far as events can be applied, each in a process of its own.
 
-    If one of them dies, or cannot load the projection, all end: what is left is for the caller to fold.
+    What one has left that dies, or cannot load the projection, is for the caller to fold.
     """
     # A fresh interpreter for each: a fork would copy whatever threads and locks this one has.
     processes = multiprocessing.get_context("spawn")
-    with (
-        suppress(BrokenProcessPool),
-        ProcessPoolExecutor(len(given), processes, initializer=end_with_parent) as pool,
-    ):
-        pending = {pool.submit(fold_share, share) for share in given}
+    with suppress(BrokenProcessPool), ExitStack() as pools:
+        # A pool for each: of one for all, whichever process is up first may take every share.
+        made = [ProcessPoolExecutor(1, processes, initializer=end_with_parent) for _ in given]
+        pending = {pools.enter_context(pool).submit(fold_share, share) for pool, share in zip(made, given, strict=True)}
         while pending:
             done, pending = wait(pending, _POLL_S, FIRST_EXCEPTION)
             on_poll()

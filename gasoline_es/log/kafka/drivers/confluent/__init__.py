@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.common import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
 from gasoline_es.log.kafka.drivers.confluent.reading import ConfluentReader
 from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentPlainWriter, ConfluentWriter
+from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from gasoline_es.log.kafka.drivers.common import OffsetAdmin
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     admin,
@@ -20,6 +19,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     passes,
     with_logger,
 )
+from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin
 from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gasoline_es.log.kafka.drivers.common import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     broker_error,
@@ -19,6 +18,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     is_for_good,
     with_logger,
 )
+from gasoline_es.log.kafka.drivers.lookups import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In
 
 _EOF: Final = codes._PARTITION_EOF

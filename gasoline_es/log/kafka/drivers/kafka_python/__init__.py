@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.common import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
 from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
+from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin, SharingDriver
 from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
 
 

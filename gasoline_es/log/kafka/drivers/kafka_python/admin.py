@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gasoline_es.log.kafka.drivers.common import OffsetAdmin
 from gasoline_es.log.kafka.drivers.deadline import Late, within
 from gasoline_es.log.kafka.drivers.kafka_python.client import (
     KafkaError,
@@ -18,6 +17,7 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     kafka,
     made,
 )
+from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin
 from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, NewTopic, OffsetNotTold, TopicInfo, told
 
 T = TypeVar("T")

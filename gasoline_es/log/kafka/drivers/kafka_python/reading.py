@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.common import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.client import KafkaError, broker_error, errors, kafka, made
+from gasoline_es.log.kafka.drivers.lookups import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In
 
 
