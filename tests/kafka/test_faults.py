@@ -141,7 +141,7 @@ def test_one_batch_of_several_that_nobody_answers_for_takes_its_transaction_with
 def test_a_writer_that_is_fenced_while_it_writes_is_refused(place: Place) -> None:
     with closing(place.writer(20)) as older:
         committed(older.commit(outs(place.feed, 1)))
-        with place.proxy.rule(Api.PRODUCE, Fault.HOLD) as rule:
+        with place.proxy.rule(Api.PRODUCE, Fault.HOLD, times=1000) as rule:  # the client may ask again
             thread, fates = in_thread(older, outs(place.feed, 2))
             assert rule.met.wait(20)
             with closing(place.writer(20, beside=True)) as newer:
@@ -157,7 +157,7 @@ def test_a_writer_that_is_fenced_while_it_writes_is_refused(place: Place) -> Non
 def test_a_writer_that_is_fenced_while_it_commits_says_that_it_does_not_know(place: Place) -> None:
     with closing(place.writer(20)) as older:
         committed(older.commit(outs(place.feed, 1)))
-        with place.proxy.rule(Api.END_TXN, Fault.HOLD) as rule:
+        with place.proxy.rule(Api.END_TXN, Fault.HOLD, times=1000) as rule:
             thread, fates = in_thread(older, outs(place.feed, 2))
             assert rule.met.wait(20)
             with closing(place.writer(20, beside=True)) as newer:
@@ -191,7 +191,7 @@ def test_a_commit_whose_broker_dies_before_it_gets_the_request_goes_on_when_it_i
     # Longer than a start takes: a broker that finds an expired transaction while it starts may forget to abort it.
     with closing(place.writer(60)) as writer:
         committed(writer.commit(outs(place.feed, 1)))
-        with place.proxy.rule(Api.END_TXN, Fault.HOLD) as rule:
+        with place.proxy.rule(Api.END_TXN, Fault.HOLD, times=1000) as rule:
             thread, fates = in_thread(writer, outs(place.feed, 2, 3))
             assert rule.met.wait(20)
             place.broker.kill()
