@@ -1,8 +1,9 @@
 """Measure the persistence module for ``eventsourcing`` beside that package's own SQLite recorder, on one disk, in one run.
 
-Both record the same events, by turns: one event an insert, and 100. Run: ``python bench/persistence.py [--directory DIR]
-[--rounds N] [--json]``. The directory decides which disk is measured; in one that is in memory (/dev/shm), where a sync is
-nothing, the ``best`` figures are what the processor takes: means of the best turn of 20 inserts, which load moves least.
+Both record the same events, by turns: one event an insert, and 100; then threads that insert one event at a time. Run:
+``python bench/persistence.py [--directory DIR] [--rounds N] [--json]``. The directory decides which disk is measured; in one
+that is in memory (/dev/shm), where a sync is nothing, the ``best`` figures are what the processor takes: means of the best
+turn of 20 inserts, which load moves least.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from uuid import uuid4
 
@@ -27,6 +29,7 @@ _STATE = (
     % (b"x" * 100)
 )
 _AT_A_TURN = 20
+_THREADS = (1, 8, 32)
 
 
 def events(count: int) -> list[StoredEvent]:
@@ -63,6 +66,22 @@ def inserts_s(recorders: dict[str, ApplicationRecorder], count: int, rounds: int
     return times
 
 
+def rate(recorder: ApplicationRecorder, threads: int, inserts: int) -> float:
+    """Return how many inserts of one event a second so many threads do together."""
+
+    def insert() -> None:
+        for _ in range(inserts // threads):
+            recorder.insert_events(events(1))
+
+    callers = [threading.Thread(target=insert) for _ in range(threads)]
+    started = time.perf_counter()
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    return inserts // threads * threads / (time.perf_counter() - started)
+
+
 def reading_s(recorder: ApplicationRecorder) -> float:
     """Return how long a notification takes to be read, in sections of 500, the first 5,000 of them."""
     started, read = time.perf_counter(), 0
@@ -88,6 +107,13 @@ def measure(directory: str, rounds: int) -> dict[str, float]:
         told[f"ratio_{count}"] = told[f"sqlite_{count}_us"] / told[f"gasoline_{count}_us"]
         told[f"ratio_{count}_best"] = told[f"sqlite_{count}_best_us"] / told[f"gasoline_{count}_best_us"]
         told[f"ratio_{count}_mean"] = told[f"sqlite_{count}_mean_us"] / told[f"gasoline_{count}_mean_us"]
+    for threads in _THREADS:
+        rates = {name: [rate(one, threads, rounds) for _ in range(5)] for name, one in recorders.items()}
+        for name, found in rates.items():
+            told[f"{name}_{threads}_threads_per_s"] = statistics.median(found)
+        told[f"ratio_{threads}_threads"] = (
+            told[f"gasoline_{threads}_threads_per_s"] / told[f"sqlite_{threads}_threads_per_s"]
+        )
     for name, recorder in recorders.items():
         told[f"{name}_read_us"] = reading_s(recorder) * 1e6
     factory.close()

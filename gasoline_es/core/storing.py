@@ -73,6 +73,11 @@ class Store:
         return self.store_id
 
     @property
+    def size(self) -> int:
+        """How many bytes its payloads have."""
+        return sum(map(len, map(_payload, self.events)))
+
+    @property
     def first_in(self) -> str:
         """The sequence in which the first of it is numbered."""
         return self.sequence if self.events else TRACKING
@@ -138,6 +143,7 @@ def versions_of(events: Sequence[StoredData]) -> dict[str, list[int]]:
 
 
 _originator = attrgetter("originator")
+_payload = attrgetter("payload")
 
 
 def _known(sequence: str, originator: str, version: int, how: str) -> StoreConflict:

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from itertools import count, pairwise
-from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from gasoline_es.clock import SystemClock
@@ -21,20 +20,18 @@ from gasoline_es.engine import node_on
 from gasoline_es.errors import Fenced, GasolineError, NoOwner, RecordTooLarge
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
+from gasoline_es.persistence.together import BYTES_AT_ONCE, Result, StoredTogether
 from gasoline_es.runtime.calls import LOOK_AT_OWNER_S, REPLY_TIMEOUT_S, Calls, asked_again
 from gasoline_es.runtime.lending import Not, NotNow
 from gasoline_es.runtime.node import Node
 
 T = TypeVar("T")
-_payload = attrgetter("payload")
 
 _PLAIN: Final = re.compile(r"[a-z0-9]{1,40}")
 _READ_AT_ONCE: Final = 500
 """So many events are read before the event loop gets a turn; more, where one record holds them."""
 _RUN_MIN: Final = 8
 """So many records that lie one after the other are read in one go, and fewer each from its place."""
-_STORED_AT_ONCE_BYTES: Final = 256 * 1024
-"""More than that may take longer to write than it takes to hand it over."""
 
 
 def namespace_of(application: str) -> str:
@@ -73,6 +70,7 @@ class Journal:
         self._node = node
         self._calls = Calls(node)
         self.new_store_id: Final = StoreIds()
+        self.together: Final = StoredTogether()
 
     @property
     def failed(self) -> bool:
@@ -92,15 +90,17 @@ class Journal:
             reply = await self._calls.decide(command)
         return _position(reply)
 
-    def store_now(self, command: Store) -> int | Store:
-        """The same before this returns, in the event loop's place. A command: that is to be stored in the other way."""
-        if sum(map(len, map(_payload, command.events))) > _STORED_AT_ONCE_BYTES:
-            return command
+    def store_now(self, commands: Sequence[Store]) -> Sequence[Result]:
+        """The same of each before this returns, in one append, in the event loop's place. Raises nothing."""
+        if sum(command.size for command in commands) > BYTES_AT_ONCE:
+            return commands
         try:
-            reply = self._calls.decide_now(command)
+            replies = self._calls.decide_now(commands)
         except Fenced as fenced:
-            return asked_again((command,), fenced)[0]
-        return command if reply is None else _position(reply)
+            return asked_again(commands, fenced)
+        except GasolineError as error:
+            return [error] * len(commands)
+        return commands if replies is None else [reply.error or _position(reply) for reply in replies]
 
     async def look(self, question: Callable[[StoredView], T]) -> T:
         """Return what the view answers."""

@@ -153,11 +153,15 @@ class JournalLease(Lease[Journal]):
 
     def store(self, verb: str, command: Store) -> int:
         """Return the number of the first event that was stored, once all are durable. Raises: PersistenceError."""
-        left = self._in_place(verb, lambda journal: journal.store_now(command))
-        if isinstance(left, int):
-            return left
-        asked = command if left is Not.NOW else left
-        return self.call(verb, lambda journal: journal.store(asked))
+        match self.opened.together.store(
+            command, lambda deed: self._in_place(verb, lambda journal: deed(journal.store_now))
+        ):
+            case int(first):
+                return first
+            case Store() as asked:
+                return self.call(verb, lambda journal: journal.store(asked))
+            case error:
+                raise translated(error) from error
 
     def look(self, verb: str, question: Callable[[StoredView], T]) -> T:
         """Return what the view answers. Raises: PersistenceError."""

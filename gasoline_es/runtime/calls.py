@@ -50,23 +50,23 @@ class Calls:
         (reply,) = await self.decide_many([command])
         return reply
 
-    def decide_now(self, command: Asked) -> Reply | None:
-        """The same before this returns, if that is possible; None: it is not, nothing was done. In the event loop's place.
+    def decide_now(self, commands: Sequence[Asked]) -> Sequence[Reply] | None:
+        """The same of commands of one partition, in one append, before this returns; None: nothing was done.
 
-        Raises: LogError; Fenced: :func:`asked_again` tells how it is asked again.
+        In the event loop's place. Raises: LogError; Fenced: :func:`asked_again` tells how they are asked again.
         """
-        partition = self._node.partition_of(command.workflow_id)
+        partition = self._node.partition_of(commands[0].workflow_id)
         if self._in_turn or partition is None:
             return None
-        decided = self._node.decide_now(partition, command)
+        decided = self._node.decide_now(partition, commands)
         if decided is None:
             return None
-        reply, error = decided
+        replies, error = decided
         if isinstance(error, Fenced):
-            raise _with(error, [reply])
+            raise _with(error, replies)
         if error is not None:
             raise error
-        return reply
+        return replies
 
     async def decide_prepared(self, prepare: Callable[[], Awaitable[_D | None]]) -> tuple[_D, Reply] | None:
         """Decide what ``prepare`` returns, which is called in this call's turn: what it looks up is as of then.

@@ -596,8 +596,8 @@ class Node:
         for views in self._views.values():
             views.on_tagged = callback
 
-    def decide_now(self, partition: Partition, command: Asked) -> tuple[Reply, LogError | None] | None:
-        """Decide a command, and append that before anything else happens; return what came of both. In the event loop's place.
+    def decide_now(self, partition: Partition, commands: Sequence[Asked]) -> tuple[list[Reply], LogError | None] | None:
+        """Decide commands, and append that before anything else happens; return what came of both. In the event loop's place.
 
         None: it cannot be now, nothing was done.
         """
@@ -605,13 +605,13 @@ class Node:
             return None
         fate: list[LogError | None] = []
 
-        def decide() -> Reply:
-            reply = partition.decide(command)
+        def decide() -> list[Reply]:
+            replies = [partition.decide(command) for command in commands]
             partition.when_durable(fate.append)
-            return reply
+            return replies
 
-        reply = self._appender.append_now(decide)
-        return reply, fate[0]
+        replies = self._appender.append_now(decide)
+        return replies, fate[0]
 
     async def decide_all_sent(self) -> None:
         """Decide what others have sent here so far, and wait until that is durable, or has failed."""

@@ -16,7 +16,7 @@ from eventsourcing.utils import Environment
 
 from gasoline_es.core.stored_events import EventStored, embed
 from gasoline_es.core.storing import Store
-from gasoline_es.errors import LogFailed, NoSpace, StoreConflict
+from gasoline_es.errors import GasolineError, LogFailed, NoSpace, StoreConflict
 from gasoline_es.log.file import log
 from gasoline_es.log.memory import MemoryLog, open_memory_log
 from gasoline_es.log.opening import open_log
@@ -78,8 +78,10 @@ def in_place(thread: Thread, deed: Callable[[Journal], T]) -> T:
 
 def store(thread: Thread, command: Store) -> int | Store:
     """Store it in the loop's place, once nothing is under way there."""
-    while (stored := in_place(thread, lambda journal: journal.store_now(command))) is command:
+    while (stored := in_place(thread, lambda journal: journal.store_now([command]))[0]) is command:
         pass
+    if isinstance(stored, GasolineError):
+        raise stored
     return stored
 
 
@@ -195,7 +197,29 @@ def test_many_are_read_as_each_alone_is(url: str) -> None:
 def test_more_than_is_written_at_once_is_handed_over() -> None:
     big = Store(new_store_id(), "events", [EventStored("a", False, 1, "t", embed(b'"%b"' % (b"x" * 300_000)))])
     with journal_thread("memory:") as thread:
-        assert in_place(thread, lambda journal: journal.store_now(big)) is big
+        assert in_place(thread, lambda journal: journal.store_now([big])) == [big]
+
+
+def test_several_commands_are_one_append_and_each_has_its_own_end(tmp_path: Path) -> None:
+    disk = FaultyDisk(f"{tmp_path}/log")
+    with journal_thread(f"file:{tmp_path}/log", disk=disk) as thread:
+        commands = [events("a", 1), events("b", 1, 2), events("a", 1), events("a", 2)]
+        syncs = 0
+
+        def count(call: Call) -> None:
+            nonlocal syncs
+            syncs += call.what == "datasync"
+
+        disk.before = count
+        while (stored := in_place(thread, lambda journal: journal.store_now(commands))) is commands:
+            pass
+        disk.before = None
+
+        assert syncs == 1
+        first, second, refused, last = stored
+        assert (first, second, last) == (2, 3, 5)
+        assert isinstance(refused, StoreConflict)
+        assert end(thread) == 5
 
 
 def test_without_owning_the_application_nothing_is_done_in_place(tmp_path: Path) -> None:
