@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gasoline_es.log.kafka import log, opening, topics
+from gasoline_es.log.kafka import topics
 from gasoline_es.log.kafka.drivers.port import Feed
-from gasoline_es.log.kafka.settings import Address
 from gasoline_es.runtime import node
 from tests.engine.harness import World
-from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
+from tests.kafka.cluster_of_memory import cluster_for_all
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +41,8 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             case "file":
                 made = World(f"file:{tmp_path}/log")
             case _:
-                cluster = Cluster()
-                patch.setattr(opening, "make_driver", partial(_in_memory, cluster))
+                cluster = cluster_for_all(patch)
                 patch.setattr(topics, "PARTITIONS_DEFAULT", 16)
-                patch.setattr(log, "SILENT_AFTER_S", 1.0)
-                patch.setattr(opening, "SILENT_AFTER_S", 1.0)
                 made = World(f"kafka://memory:9092/default?state_dir={tmp_path}")
                 made.tell_death = partial(cluster.tell_death, Feed("default.workers", 0))
         yield made
@@ -59,7 +55,3 @@ async def file_world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(f"file:{tmp_path}/log")
     yield made
     await made.end()
-
-
-def _in_memory(cluster: Cluster, address: Address) -> MemoryDriver:
-    return MemoryDriver(cluster)

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import pytest
+
+from gasoline_es.log.kafka import log, opening
 from gasoline_es.log.kafka.drivers.port import (
     Admin,
     BrokerError,
@@ -306,3 +309,12 @@ class MemoryDriver(Driver):
         return MemoryAdmin(self._cluster)
 
     def close(self) -> None: ...
+
+
+def cluster_for_all(patch: pytest.MonkeyPatch) -> Cluster:
+    """Make a cluster that every ``kafka://`` URL of this process is about, for as long as the patch holds."""
+    cluster = Cluster()
+    patch.setattr(opening, "make_driver", lambda address: MemoryDriver(cluster))
+    patch.setattr(log, "SILENT_AFTER_S", 1.0)
+    patch.setattr(opening, "SILENT_AFTER_S", 1.0)
+    return cluster

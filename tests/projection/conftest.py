@@ -10,11 +10,13 @@ import pytest
 from psycopg import sql
 
 from gasoline_es.log.memory import open_memory_log
+from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from projections.stores.memory import MemoryStore
 from projections.stores.port import Generation, Reach, Store, nothing
 from projections.stores.postgres import PostgresStore
 from projections.stores.sqlite import SqliteStore
+from tests.kafka.cluster_of_memory import cluster_for_all
 from tests.postgres_server import available
 
 OpenStore: TypeAlias = Callable[..., Store[Any]]
@@ -46,10 +48,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def log() -> AsyncIterator[Log]:
-    opened = await open_memory_log(partitions=2)
-    yield opened
-    await opened.close()
+def log_kind() -> str:
+    """What log there is below the projections: ``memory``, or ``kafka``."""
+    return "memory"
+
+
+@pytest.fixture
+async def log(log_kind: str, tmp_path: Path) -> AsyncIterator[Log]:
+    with pytest.MonkeyPatch.context() as patch:
+        if log_kind == "memory":
+            opened: Log = await open_memory_log(partitions=2)
+        else:
+            cluster_for_all(patch)
+            opened = await open_log(f"kafka://memory:9092/default?state_dir={tmp_path}/state", partitions=2)
+        yield opened
+        await opened.close()
 
 
 @pytest.fixture

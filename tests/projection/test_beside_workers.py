@@ -24,6 +24,7 @@ from projections.definition import Projection, projection
 
 # A process in the middle of a take-over is made by hand.
 # pyright: reportPrivateUsage=false
+from tests.kafka.cluster_of_memory import cluster_for_all
 
 WAIT_S = 20.0
 
@@ -47,11 +48,27 @@ def keep_output(event: Event, db: sqlite3.Connection) -> None:
 outputs = projection("outputs", version=1, setup=make_tables)(keep_output)
 
 
-@pytest.fixture(params=["file", "memory"])
-async def gasoline(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gasoline]:
-    url = f"file:{tmp_path}/log" if request.param == "file" else "memory:"
-    async with Gasoline.open(url, partitions=4) as opened:
+@pytest.fixture(params=["file", "kafka"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A log that outlives who opens it."""
+    return url_of(str(request.param), tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["file", "memory", "kafka"])
+async def gasoline(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Gasoline]:
+    async with Gasoline.open(url_of(str(request.param), tmp_path, monkeypatch), partitions=4) as opened:
         yield opened
+
+
+def url_of(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if kind == "memory":
+        return "memory:"
+    if kind == "file":
+        return f"file:{tmp_path}/log"
+    cluster_for_all(monkeypatch)
+    return f"kafka://memory:9092/default?state_dir={tmp_path}/state"
 
 
 async def test_a_worker_keeps_its_projections_up_and_a_reader_waits_for_what_it_needs(gasoline: Gasoline) -> None:
@@ -179,9 +196,7 @@ async def test_projections_that_cannot_be_are_refused_before_the_worker_runs(gas
         gasoline.projection(keep_output)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def test_code_that_is_not_async_reads_projections_too(tmp_path: Path) -> None:
-    url = f"file:{tmp_path}/log"
-
+def test_code_that_is_not_async_reads_projections_too(url: str) -> None:
     async def work() -> str:
         async with Gasoline.open(url) as gasoline, gasoline.worker([double], projections=[outputs]):
             handle = await gasoline.dispatch(double, 4)
@@ -228,14 +243,14 @@ async def behind_as_told(log: Log) -> dict[str, int]:
     return {one.info.meta.projection: one.behind for one in found if one.info.current}
 
 
-async def test_how_far_projections_are_behind_is_a_metric_that_agrees_with_status(tmp_path: Path) -> None:
+async def test_how_far_projections_are_behind_is_a_metric_that_agrees_with_status(url: str) -> None:
     gate = Gate()
     gate.open.set()
     async with (
-        Gasoline.open(f"file:{tmp_path}/log", partitions=4) as gasoline,
+        Gasoline.open(url, partitions=4) as gasoline,
         gasoline.worker([double], projections=[gate, outputs]),
     ):
-        log = await open_log(f"file:{tmp_path}/log", readonly=True)
+        log = await open_log(url, readonly=True)
         view = gasoline.projection(gate)
         handle = await gasoline.dispatch(double, 1)
         await handle.output(timeout=WAIT_S)
@@ -249,9 +264,14 @@ async def test_how_far_projections_are_behind_is_a_metric_that_agrees_with_statu
         for number in range(5):
             await (await gasoline.dispatch(double, number)).output(timeout=WAIT_S)
         async with asyncio.timeout(WAIT_S):
-            while behind_of(gasoline) != {"gate": 10, "outputs": 0, "workflows": 0}:
+            while (
+                behind_of(gasoline)["gate"] < 10 or behind_of(gasoline)["outputs"] or behind_of(gasoline)["workflows"]
+            ):
                 await asyncio.sleep(0.01)
-        assert await behind_as_told(log) == {"gate": 10, "outputs": 0, "workflows": 0}
+            while (behind := await behind_as_told(log)) != behind_of(gasoline):
+                await asyncio.sleep(0.01)  # what is said of a log that is elsewhere is what has come
+        # Kafka counts by offsets, as every consumer's lag does: the markers of transactions have some, too.
+        assert behind["gate"] == 10 or (log.remote and 10 < behind["gate"] <= 20)
         await log.close()
     assert behind_of(gasoline) == {}
 

@@ -46,10 +46,25 @@ from tests.projection.orders import (
 
 WAIT_S = 20.0
 
+ON_SQLITE = pytest.mark.parametrize("both_kinds", ["memory-sqlite", "kafka-sqlite"], indirect=True)
+IN_MEMORY = pytest.mark.parametrize("both_kinds", ["memory-sqlite", "memory-postgres"], indirect=True)
+"""What Kafka does at its own time: appends in the middle of a step; or never: a position that a take-over leaves open."""
 
-@pytest.fixture(params=("sqlite", "postgres"))  # memory is SQLite too
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+
+@pytest.fixture(params=("memory-sqlite", "memory-postgres", "kafka-sqlite"))  # a store in memory is SQLite too
+def both_kinds(request: pytest.FixtureRequest) -> tuple[str, str]:
+    log, _, store = str(request.param).partition("-")
+    return log, store
+
+
+@pytest.fixture
+def log_kind(both_kinds: tuple[str, str]) -> str:
+    return both_kinds[0]
+
+
+@pytest.fixture
+def kind(both_kinds: tuple[str, str]) -> str:
+    return both_kinds[1]
 
 
 def keep_up(log: Log, store: Store[Any], *projections: Projection, notices: list[Notice] | None = None) -> Runner:
@@ -367,7 +382,7 @@ async def test_only_the_kinds_that_are_wanted_are_given_and_what_cannot_be_read(
     assert store.generations("given")[0].positions[Feed(TOPIC, 0)].offset == 5
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@ON_SQLITE
 async def test_each_kind_that_is_not_wanted_is_known_by_how_its_line_begins(log: Log, store: Store[Any]) -> None:
     """Were the layout another, they would be decoded to be passed: `only=` would be right, and no use."""
     decoded: list[Record] = []
@@ -429,7 +444,7 @@ async def test_damage_in_one_partition_leaves_what_can_be_read_to_be_folded(
 # --- positions that a log does not know -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
@@ -459,7 +474,7 @@ async def test_a_generation_of_another_past_is_built_anew(
     assert why in warned[0]
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@ON_SQLITE
 @pytest.mark.parametrize("damage", ["garbage", "empty", "missing", "no symlink"])
 async def test_a_damaged_generation_is_built_anew(damage: str, log: Log, store: Store[Any], tmp_path: Path) -> None:
     await append_orders(log, 5, 7, 11)
@@ -507,6 +522,7 @@ def is_undecided(topic: str, partition: int) -> bool:
     return True
 
 
+@IN_MEMORY
 async def test_a_position_that_is_not_known_yet_is_waited_for(
     log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -648,7 +664,7 @@ class Slow(Projection):
     def rolled_back(self) -> None: ...
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("takes_s", "chunks"),
     [
@@ -689,6 +705,7 @@ async def test_a_runner_follows_until_it_is_stopped(log: Log, store: Store[Any])
 # --- under load -------------------------------------------------------------------------------------------------------
 
 
+@IN_MEMORY
 async def test_a_rebuild_ends_while_more_and_more_is_appended(log: Log, open_store: OpenStore) -> None:
     """As much comes as is folded: it folds what there was as it began, and what the old tables have."""
     store = open_store()
@@ -716,6 +733,7 @@ async def test_a_rebuild_ends_while_more_and_more_is_appended(log: Log, open_sto
     assert verify(log, store, turnover()).difference is None
 
 
+@IN_MEMORY
 async def test_a_build_is_swapped_once_what_comes_meanwhile_gets_no_less(
     log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
