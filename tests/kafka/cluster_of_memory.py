@@ -34,6 +34,7 @@ from gasoline_es.log.kafka.drivers.port import (
     Unknown,
     Writer,
 )
+from gasoline_es.log.kafka.settings import Address
 from gasoline_es.log.kafka.who import worker_key
 
 Fault = Literal["unanswered", "lost", "open", "refused", "aborted"]
@@ -314,7 +315,11 @@ class MemoryDriver(Driver):
 def cluster_for_all(patch: pytest.MonkeyPatch) -> Cluster:
     """Make a cluster that every ``kafka://`` URL of this process is about, for as long as the patch holds."""
     cluster = Cluster()
-    patch.setattr(opening, "make_driver", lambda address: MemoryDriver(cluster))
+
+    def make(_: Address) -> MemoryDriver:
+        return MemoryDriver(cluster)
+
+    patch.setattr(opening, "make_driver", make)
     patch.setattr(log, "SILENT_AFTER_S", 1.0)
     patch.setattr(opening, "SILENT_AFTER_S", 1.0)
     return cluster
