@@ -99,12 +99,16 @@ async def receipts(gasoline: Gasoline) -> list[tuple[str, str]]:
 
 async def until_told(process: Process, last: str, count: int = 1) -> None:
     """Wait until so many parked signals have come to this event, and it is the last of each."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            ends = [events[-1].type for events in (await streams(process)).values()]
-            if ends.count(f"signal.{last}") >= count:
-                break
-            await asyncio.sleep(0.001)
+    seen: list[list[str]] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                seen = [[event.type for event in events] for events in (await streams(process)).values()]
+                if [events[-1] for events in seen].count(f"signal.{last}") >= count:
+                    break
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        raise AssertionError(f"it did not come to {count} times {last}, but to {seen}") from None
     await process.settle()  # what is on the log is known to who wrote it
 
 

@@ -42,6 +42,10 @@ Fault = Literal["unanswered", "lost", "open", "refused", "aborted"]
 same. ``open``: its records are there, neither committed nor aborted, and the same. ``aborted``: its writer knows that."""
 
 
+SILENT_AFTER_S: Final = 5.0
+"""Longer than a loaded machine keeps a thread from giving signs of life; deaths are told (:meth:`Cluster.tell_death`)."""
+
+
 @dataclass(slots=True)
 class Transaction:
     """What was written together."""
@@ -320,6 +324,6 @@ def cluster_for_all(patch: pytest.MonkeyPatch) -> Cluster:
         return MemoryDriver(cluster)
 
     patch.setattr(opening, "make_driver", make)
-    patch.setattr(log, "SILENT_AFTER_S", 1.0)
-    patch.setattr(opening, "SILENT_AFTER_S", 1.0)
+    patch.setattr(log, "SILENT_AFTER_S", SILENT_AFTER_S)
+    patch.setattr(opening, "SILENT_AFTER_S", SILENT_AFTER_S)
     return cluster
