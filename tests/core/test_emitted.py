@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from kafka.partitioner.default import murmur2
+from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
 
 from gasoline_es.core.emitted import emitted_headers, partition_by_key
 
@@ -26,12 +26,22 @@ def test_key_goes_to_the_partition_that_the_java_client_gives_it(key: str) -> No
     assert partition_by_key(key, 7) == (KNOWN[key] & 0x7FFFFFFF) % 7
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 5_000))
-def test_any_key_goes_where_another_implementation_puts_it(key: str, partitions: int) -> None:
-    assert partition_by_key(key, partitions) == (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
-
-
 def test_tombstone_has_no_content_and_says_of_none() -> None:
     headers = emitted_headers("shop", "sell", "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f", 4, 0, tombstone=True)
     assert "content-type" not in headers
     assert headers["ce_id"] == "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f/4"
+
+
+def test_headers_read_as_a_cloud_event_of_binary_mode() -> None:
+    workflow_id = "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
+    headers = emitted_headers("shop", "sell", workflow_id, 4, 1_700_000_000_123_456, tombstone=False)
+    message = KafkaMessage({name: text.encode() for name, text in headers.items()}, b"order 1", b'{"cents":7}')
+    event = from_binary_event(message)
+    assert event.get_specversion() == "1.0"
+    assert event.get_id() == f"{workflow_id}/4"
+    assert event.get_source() == "/gasoline/shop/sell"
+    assert event.get_type() == "gasoline.emitted.v1"
+    assert event.get_subject() == workflow_id
+    assert event.get_time() == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+    assert event.get_datacontenttype() == "application/json"
+    assert event.get_data() == {"cents": 7}
