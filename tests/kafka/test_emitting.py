@@ -15,7 +15,7 @@ from gasoline_es.core.emitted import partition_by_key
 from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log.kafka.drivers.port import Driver, Feed
 from gasoline_es.log.kafka.records import read_through
-from tests.kafka.conftest import NewFeeds
+from tests.kafka.conftest import new_feeds
 
 COUNT = 20
 
@@ -31,12 +31,11 @@ async def emits(ctx: WorkflowContext, topic: str) -> int:
 async def test_consumer_of_what_is_committed_sees_each_emitted_record_once(
     make: Callable[[str], Driver],
     driver_name: str,
-    feeds: NewFeeds,
     kafka_bootstrap: str,
     kafka_namespace: str,
     tmp_path: Path,
 ) -> None:
-    topic, *_ = made = feeds("emitted", 5)
+    topic, *_ = made = new_feeds(make(kafka_bootstrap), f"{kafka_namespace}-emitted", 5)
     url = f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
     async with asyncio.timeout(60), Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([emits]):
         handle = await gasoline.dispatch(emits, topic.topic)
