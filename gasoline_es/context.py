@@ -37,6 +37,7 @@ RemovedKind: TypeAlias = Literal[
     "activity",
     "signal",
     "message",
+    "emit",
     "listen",
     "loop",
     "sleep",
@@ -48,7 +49,7 @@ RemovedKind: TypeAlias = Literal[
     "checkpoint",
 ]
 
-_NAMED: Final = frozenset({"activity", "signal", "message", "dispatch", "output", "run"})
+_NAMED: Final = frozenset({"activity", "signal", "message", "emit", "dispatch", "output", "run"})
 """The kinds whose name is part of the match (semantics.md §3)."""
 _UNNAMED: Final = frozenset({"listen", "loop", "sleep", "join", "race", "checkpoint"})
 
@@ -220,7 +221,8 @@ class WorkflowContext(Sending):
         """Stand where a step was deleted from the code, so that histories which have it still replay.
 
         ``name`` is what the step's definition was called, given exactly for kinds that have one: activity, signal,
-        message, dispatch, output, run. Raises at the call: ValueError for an unknown kind, or a name missing or too many.
+        message, emit (its topic), dispatch, output, run. Raises at the call: ValueError for an unknown kind, or a name
+        missing or too many.
         """
         _check_removed(kind, name)
         frame = frame_at(1)

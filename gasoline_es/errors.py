@@ -62,6 +62,13 @@ class RecordTooLarge(GasolineError):
     """A record would exceed the limit of 1,000,000 bytes. Raised before anything is recorded."""
 
 
+class TopicRefused(GasolineError):
+    """Nobody may emit to this topic: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
+
+    Ends the run before anything is recorded: once the topic is as it should be, wake the workflow.
+    """
+
+
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The verbs that reach others: ``ctx.signal``, ``ctx.dispatch``, ``ctx.output``, ``ctx.message`` (semantics.md §4, §5, §9)."""
+"""The verbs that reach others: ``signal``, ``dispatch``, ``output``, ``message``, ``emit`` (semantics.md §4, §5, §9)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from gasoline_es.branching import Branching
 from gasoline_es.core.ids import check_workflow_id
-from gasoline_es.core.steps import DispatchStep, MessageStep, OutputStep, SignalStep
+from gasoline_es.core.steps import DispatchStep, EmitStep, MessageStep, OutputStep, SignalStep
 from gasoline_es.core.tags import Tags, canonical, check_tags
+from gasoline_es.core.values import codec_for, dump_json
 from gasoline_es.definitions import I, O, Workflow
 from gasoline_es.errors import DefinitionError, RecordTooLarge
-from gasoline_es.log.port import PAYLOAD_BYTES_MAX
+from gasoline_es.log.port import PAYLOAD_BYTES_MAX, check_foreign
 from gasoline_es.messages import Message, check_message, message_codec
 from gasoline_es.signals import Signal, signal_codec
 from gasoline_es.signatures import frame_at
@@ -38,7 +39,7 @@ class SubWorkflow(Generic[T]):
 
 
 class Sending(Branching):
-    """``signal``, ``message``, ``dispatch`` and ``output``."""
+    """``signal``, ``message``, ``emit``, ``dispatch`` and ``output``."""
 
     __slots__ = ()
 
@@ -124,6 +125,37 @@ class Sending(Branching):
         _check_size(f"message {name!r}", body, canonical(checked).encode())
         frame = frame_at(1)
         return self._made(MessageStep(self._version, "message", frame.f_code, frame.f_lasti, name, checked, body))
+
+    def emit(self, topic: str, key: str, value: Any, /) -> Step[None]:
+        """Write a record on a topic that is not the library's own, for whoever reads it: on Kafka, any of the cluster.
+
+        ``value``: a model, or what else payloads hold, written as plain JSON; None: a tombstone, which a compacted topic
+        takes as the key's end. Headers make it a CloudEvent in binary mode. The partition follows from ``key`` as Kafka's own
+        clients have it. It is written in the very append that records the step, and durable on return: once, whatever dies
+        when, and not again on a replay. Records of one workflow are written in the order of the calls.
+
+        Raises at the call: TypeError; TopicRefused: the name cannot be a topic's, or is one of the library's own;
+        ValueError: the key has half a surrogate pair; NotSerializable; RecordTooLarge. If the log has no such topic, or one
+        that takes too little, the workflow is dead with TopicRefused, and goes on there when it is woken.
+        """
+        for what, given in (("topic", topic), ("key", key)):
+            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"ctx.emit: the {what} is a text, not {given!r}")
+        check_foreign(topic)
+        try:
+            encoded_key = key.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"ctx.emit: the key {key!r} has half a surrogate pair, which UTF-8 cannot hold") from None
+        where = f"the value for topic {topic!r}"
+        encoded = None if value is None else codec_for(type(value), where).named(where).encode(value, "value")
+        # As the event has it: what JSON escapes takes up to six bytes.
+        _check_size(f"the record for topic {topic!r}, key {key[:100]!r},", encoded or b"", dump_json(key), encoded_key)
+        frame = frame_at(1)
+        return self._made(
+            EmitStep(
+                self._version, "emit", frame.f_code, frame.f_lasti, topic, key, None if encoded == b"null" else encoded
+            )
+        )
 
     def dispatch(
         self, definition: Workflow[I, O], input: I, /, *, tags: Tags | None = None, unique: bool = False

@@ -102,6 +102,8 @@ def _answered(located: Sequence[Event], events: Sequence[Event], signals: Signal
             return _other(first, event, full)
         case ev.MessageSent():
             return _message(first, event, full)
+        case ev.RecordEmitted():
+            return _emitted(first, event, full)
         case ev.CheckpointReached():
             return Line(f"checkpoint{_version(first.version)}", _at(event), rest_style=FAINT)
         case ev.RollbackStarted():
@@ -295,6 +297,16 @@ def _message(data: ev.MessageSent, event: Event, full: bool) -> Line:
     if data.topic:
         line.below.append(Line("topic:", render.tags(data.topic, full=full), title_style=FAINT))
     line.below.append(_payload("body", data.body, full))
+    return line
+
+
+def _emitted(data: ev.RecordEmitted, event: Event, full: bool) -> Line:
+    line = Line(f"emit {escape(data.topic)}{_version(data.version)}", _at(event), rest_style=FAINT)
+    line.below.append(Line("key:", escape(data.key), title_style=FAINT))
+    if data.value is None:
+        line.below.append(Line("tombstone", title_style=FAINT))
+    else:
+        line.below.append(_payload("value", data.value, full))
     return line
 
 

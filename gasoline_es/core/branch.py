@@ -20,6 +20,7 @@ from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
     CheckpointEntry,
+    EmittedEntry,
     Entry,
     InterruptedEntry,
     LoopEntry,
@@ -43,6 +44,7 @@ from gasoline_es.core.steps import (
     CheckpointStep,
     CheckVersionStep,
     DispatchStep,
+    EmitStep,
     ListenStep,
     LoopStep,
     MessageStep,
@@ -85,7 +87,7 @@ _ANSWERS: Final[dict[type, tuple[type[Entry], ...]]] = {
     WaitActivity: (ActivityEntry,),
     WaitSleep: (SleepEntry,),
     WaitListen: (SignalsEntry, SleepEntry),
-    WaitSend: (SentEntry, SpawnedEntry),
+    WaitSend: (SentEntry, SpawnedEntry, EmittedEntry),
     WaitOutput: (OutputEntry,),
 }
 """What may be recorded at the place of each kind of wait, as its answer."""
@@ -143,6 +145,8 @@ class Branch:
             return WaitSend(self._placed(step, "signal", step.name, joined=joined), step, asker)
         if isinstance(step, DispatchStep):
             return WaitSend(self._placed(step, "dispatch", step.name, joined=joined), step, asker)
+        if isinstance(step, EmitStep):
+            return WaitSend(self._placed(step, "emit", step.topic, joined=joined), step, asker)
         if isinstance(step, OutputStep):
             # Placed also when it waits alone: the other workflow knows the place, and answers there.
             return WaitOutput(self._placed(step, "output", step.name, joined=True), step, asker)
@@ -274,7 +278,10 @@ class Branch:
         except Exception as error:
             self._misfit(step, entry.location, f"output of {entry.activity!r}", error)
 
-    def _sent(self, step: SignalStep | DispatchStep, entry: Entry) -> Any:
+    def _sent(self, step: SignalStep | DispatchStep | EmitStep, entry: Entry) -> Any:
+        if isinstance(step, EmitStep):
+            assert isinstance(entry, EmittedEntry)
+            return None
         if isinstance(step, DispatchStep):
             assert isinstance(entry, SpawnedEntry)
             return step.made(entry.workflow_id)

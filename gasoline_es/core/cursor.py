@@ -16,6 +16,7 @@ _NAMED = {
     "activity": "@activity(name={0!r})",
     "signal": "class …(Signal, name={0!r})",
     "message": "class …(Message, name={0!r})",
+    "emit": "ctx.emit({0!r}, …)",
 }
 """How the name that the log has for what a step names is kept, by the step's kind; by default a workflow's."""
 

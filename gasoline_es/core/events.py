@@ -365,6 +365,19 @@ class MessageSent:
 
 
 @fact
+class RecordEmitted:
+    """A record was written on a topic of others, in the same append (design §6). ``value`` None: a tombstone."""
+
+    TYPE: ClassVar[str] = "record.emitted"
+    location: Location
+    version: int
+    topic: str
+    key: str
+    value: bytes | None
+    partition: int
+
+
+@fact
 class WorkflowSpawned:
     """A workflow was dispatched; ``created`` False: a unique dispatch found it there."""
 
@@ -527,6 +540,7 @@ EventData = (
     | RollbackStarted
     | SignalSent
     | MessageSent
+    | RecordEmitted
     | WorkflowSpawned
     | OutputReceived
     | WaiterAdded
@@ -550,6 +564,7 @@ LocatedData = (
     | RollbackStarted
     | SignalSent
     | MessageSent
+    | RecordEmitted
     | WorkflowSpawned
     | OutputReceived
 )

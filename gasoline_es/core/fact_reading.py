@@ -110,6 +110,11 @@ def _read_message(d: Data) -> ev.EventData:
     return ev.MessageSent(parse_location(d["location"]), d["version"], d["name"], d["topic"], to_json(d["body"]))
 
 
+def _read_emitted(d: Data) -> ev.EventData:
+    value = to_json(d["value"]) if "value" in d else None
+    return ev.RecordEmitted(parse_location(d["location"]), d["version"], d["topic"], d["key"], value, d["partition"])
+
+
 def _read_loop(d: Data) -> ev.EventData:
     output = to_json(d["output"]) if "output" in d else None
     handlers = tuple(
@@ -182,6 +187,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "rollback.started": _read_rollback,
     "signal.sent": _read_sent,
     "message.sent": _read_message,
+    "record.emitted": _read_emitted,
     "workflow.spawned": _read_spawned,
     "output.received": _read_output,
     "waiter.added": lambda d: ev.WaiterAdded(

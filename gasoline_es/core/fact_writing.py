@@ -205,6 +205,17 @@ def _message(e: ev.MessageSent) -> dict[str, Any]:
     }
 
 
+def _emitted(e: ev.RecordEmitted) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "location": format_location(e.location),
+        "version": e.version,
+        "topic": e.topic,
+        "partition": e.partition,
+        "key": e.key,
+    }
+    return shown if e.value is None else {**shown, "value": _raw(e.value)}
+
+
 def _spawned(e: ev.WorkflowSpawned) -> dict[str, Any]:
     return {
         "location": format_location(e.location),
@@ -292,6 +303,7 @@ DATA_OF: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     ev.RollbackStarted: _rollback,
     ev.SignalSent: _sent,
     ev.MessageSent: _message,
+    ev.RecordEmitted: _emitted,
     ev.WorkflowSpawned: _spawned,
     ev.OutputReceived: _output,
     ev.WaiterAdded: _waiter,

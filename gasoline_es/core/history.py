@@ -282,6 +282,21 @@ class MessageEntry(Entry):
 
 
 @dataclass(slots=True, eq=False)
+class EmittedEntry(Entry):
+    """A record that was written on a topic of others."""
+
+    topic: str
+
+    @property
+    def kind(self) -> str:
+        return "emit"
+
+    @property
+    def name(self) -> str | None:
+        return self.topic
+
+
+@dataclass(slots=True, eq=False)
 class SpawnedEntry(Entry):
     """A workflow that was dispatched."""
 

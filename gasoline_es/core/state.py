@@ -15,6 +15,7 @@ from gasoline_es.core.history import (
     ActivityEntry,
     BranchEntry,
     CheckpointEntry,
+    EmittedEntry,
     History,
     InterruptedEntry,
     LoopEntry,
@@ -39,6 +40,7 @@ _ANSWERS: Final = (
     ev.SleepFinished,
     ev.SignalConsumed,
     ev.SignalSent,
+    ev.RecordEmitted,
     ev.WorkflowSpawned,
     ev.OutputReceived,
 )
@@ -375,6 +377,8 @@ class WorkflowState:
                 self.history.add(SentEntry(at, version, seq, time_us, data.name, data.signal_id, data.target))
             case ev.MessageSent():
                 self.history.add(MessageEntry(data.location, data.version, seq, time_us, data.name))
+            case ev.RecordEmitted():
+                self.history.add(EmittedEntry(data.location, data.version, seq, time_us, data.topic))
             case ev.WorkflowSpawned():
                 at, version = data.location, data.version
                 self.history.add(SpawnedEntry(at, version, seq, time_us, data.name, data.workflow_id))

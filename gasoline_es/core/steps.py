@@ -164,6 +164,20 @@ class MessageStep(Step):
 
 
 @dataclass(slots=True, eq=False)
+class EmitStep(Step):
+    """A record to be written on a topic of others. ``value`` None: a tombstone."""
+
+    topic: str
+    key: str
+    value: bytes | None
+
+    @property
+    def name(self) -> str:
+        """What a place is compared by, as with other steps: the topic."""
+        return self.topic
+
+
+@dataclass(slots=True, eq=False)
 class DispatchStep(Step):
     """A workflow to be started. ``made`` makes the step's value of its id."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -9,6 +10,19 @@ OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked", "s
 """What a partition's owner writes."""
 ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
 """What anyone writes."""
+_RESERVED: Final = re.compile(rf"[a-z0-9-]{{1,64}}\.({'|'.join((*OWNERS_TOPICS, *ANYONES_TOPICS, 'workers'))})")
+TOPIC_CHARACTERS_MAX: Final = 249
+_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS_MAX}}}")
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether a topic may be called so, which is Kafka's rule and holds on every log for topics that are not ours."""
+    return _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether it is called as a topic of a namespace is, of any one: whatever stands there is read as ours."""
+    return _RESERVED.fullmatch(topic) is not None
 
 
 class Topics:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gasoline_es.core.location import Location
-from gasoline_es.core.steps import ActivityStep, DispatchStep, ListenStep, OutputStep, SignalStep, SleepStep
+from gasoline_es.core.steps import ActivityStep, DispatchStep, EmitStep, ListenStep, OutputStep, SignalStep, SleepStep
 from gasoline_es.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class WaitListen:
 
 @dataclass(slots=True, eq=False)
 class WaitSend:
-    """A signal is to be sent, or a workflow dispatched."""
+    """A signal is to be sent, a workflow dispatched, or a record emitted."""
 
     location: Location
-    step: SignalStep | DispatchStep
+    step: SignalStep | DispatchStep | EmitStep
     asker: Asker
     over: bool = False
 

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
-from gasoline_es.errors import LogCorrupt, LogError, RecordTooLarge
+from gasoline_es.core.topics import is_reserved, is_topic_name
+from gasoline_es.errors import LogCorrupt, LogError, RecordTooLarge, TopicRefused
 
 Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
@@ -238,6 +239,15 @@ class Log(ABC):
         """
         raise NotImplementedError
 
+    async def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic of others has, one that an owner's section may emit records to.
+
+        Memory, file: as many as the namespace, and any topic is there. Kafka: as the cluster has it, as of a minute ago at
+        most. Raises: TopicRefused: it is not there, or is one of a namespace's own. LogError: its servers do not answer.
+        """
+        check_foreign(topic, self.namespace)
+        return self.partition_count
+
     @abstractmethod
     async def acquire(self, partition: int) -> Ownership:
         """Take the partition as a new epoch; on return its begin is durable and this handle is the owner.
@@ -358,6 +368,20 @@ def check_partition(partition: int, count: int, namespace: str) -> None:
     if not 0 <= partition < count:
         raise LogError(
             f"partition {partition} is not one of the {count} of namespace {namespace!r}", partition=partition
+        )
+
+
+def check_foreign(topic: str, namespace: str | None = None) -> None:
+    """Raises: TopicRefused unless a topic of this name is not ours; ``namespace``: nor below this one."""
+    if not is_topic_name(topic):
+        raise TopicRefused(
+            f"{topic[:300]!r} cannot be the name of a topic: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", topic=topic
+        )
+    if is_reserved(topic) or (namespace is not None and topic.startswith(f"{namespace}.")):
+        raise TopicRefused(
+            f"topic {topic!r} is named as gasoline's own are, which only it writes: those of a namespace begin with its "
+            f"name and a dot. Choose another name",
+            topic=topic,
         )
 
 

@@ -23,7 +23,7 @@ from gasoline_es.core.shared import shared_names
 from gasoline_es.core.waits import WaitActivity, WaitListen, WaitOutput, WaitSend, WaitSleep
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, LogError, RecordTooLarge
+from gasoline_es.errors import DefinitionError, GasolineError, HistoryDiverged, LogError, RecordTooLarge, TopicRefused
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import ActivityRunner, Attempt, key_at
@@ -51,7 +51,7 @@ class Driver:
         self.runner.tracing = node.tracing
         self.suspects = Suspects(self.runner, clock)
         self.timers = Timers(clock, self._due)
-        self.sends = Sends(node, self._asked, node.broke)
+        self.sends = Sends(node, self._asked, self._refused, node.broke)
         self.at: Live | None = None
         """Whose body runs at this moment; for the thread that watches the event loop."""
         self.stopping = False
@@ -485,6 +485,10 @@ class Driver:
         """The workflow whose output it waits for knows."""
         if live.blocked_on is None and live.run is not None and not self.stopping:
             self.turn(live.partition, live)
+
+    def _refused(self, live: Live, error: TopicRefused) -> None:
+        """A step cannot be carried out as things are: the run is over, and nothing of the step is recorded."""
+        self._finish(live.partition, live, Died(error_info(error), code_at_fault=True))
 
     @property
     def next_eviction(self) -> float | None:

@@ -43,6 +43,7 @@ from gasoline_es.core.commands import (
 )
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.emitted import emitted_headers
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
@@ -273,6 +274,17 @@ class Partition:
         batch.records.append(message_record(self._log, self._topics, packet))
         batch.published = True
         self.hurry()  # also where what follows may wait: whoever subscribes is to hear of it now
+
+    def emit(self, live: Live, data: ev.RecordEmitted) -> None:
+        """Record that a body emits a record, and write that in the same append: both are there, or neither.
+
+        Raises: RecordTooLarge: nothing happened.
+        """
+        self.record(live, data)
+        batch, summary = self._open, live.state.summary
+        seq, time_us, tombstone = summary.seq, batch.times[-1], data.value is None
+        headers = emitted_headers(self._log.namespace, summary.name, live.id, seq, time_us, tombstone=tombstone)
+        batch.records.append(NewRecord(data.topic, data.partition, data.key, data.value, time_us, headers))
 
     def hurry(self) -> None:
         """See that what was recorded without hurry is appended now."""

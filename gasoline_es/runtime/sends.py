@@ -1,4 +1,4 @@
-"""Carries out the steps that reach other workflows: signals, dispatches, and waiting for outputs (semantics.md §4).
+"""Carries out the steps that reach others: signals, dispatches, waiting for outputs, emitted records (semantics.md §4).
 
 Each runs as a task until its outcome is decided, however often the log is busy or full meanwhile. What may happen twice is
 made so that it counts once: a dispatch has an id that follows from its place in the history, a signal goes out in the very
@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import AwaitOutput, Dispatch, SendSignal
+from gasoline_es.core.emitted import partition_by_key
 from gasoline_es.core.error_info import shortened
 from gasoline_es.core.ids import derived_workflow_id, new_workflow_id, unique_slot
 from gasoline_es.core.location import format_location
-from gasoline_es.core.steps import DispatchStep, SignalStep
+from gasoline_es.core.steps import DispatchStep, EmitStep, SignalStep
 from gasoline_es.core.tags import canonical
 from gasoline_es.core.waits import WaitOutput, WaitSend
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import KeyReused, LogError, NoOwner, WorkflowCancelled, WorkflowNotFound, WorkflowSilenced
+from gasoline_es.errors import (
+    KeyReused,
+    LogError,
+    NoOwner,
+    TopicRefused,
+    WorkflowCancelled,
+    WorkflowNotFound,
+    WorkflowSilenced,
+)
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.live import Live
 
@@ -34,25 +43,48 @@ AGAIN_MAX_S: Final = 5.0
 
 
 class Sends:
-    """``settled`` is called when a workflow's wait needs nothing more done for it."""
+    """``settled`` is called when a workflow's wait needs nothing more done for it; ``refused``, when that ends its run."""
 
-    def __init__(self, node: Node, settled: Callable[[Live], None], broke: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        settled: Callable[[Live], None],
+        refused: Callable[[Live, TopicRefused], None],
+        broke: Callable[[Exception], None],
+    ) -> None:
         self._node = node
         self._calls = Calls(node)
         self._settled = settled
+        self._refused = refused
         self._broke = broke
+        self._emitting: dict[Live, asyncio.Task[None]] = {}
+        """The newest task of each workflow that emits: the next one goes on behind it, so records keep the body's order."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, live: Live, wait: WaitSend | WaitOutput) -> None:
         """Carry out a step. If its workflow leaves memory meanwhile, nothing comes of it: its next run starts it anew."""
-        task = asyncio.get_running_loop().create_task(self._carry_out(live, wait), name=f"gasoline-{wait.step.verb}")
+        emits = isinstance(wait.step, EmitStep)
+        before = self._emitting.get(live) if emits else None
+        work = self._carry_out(live, wait) if before is None else self._behind(before, live, wait)
+        task = asyncio.get_running_loop().create_task(work, name=f"gasoline-{wait.step.verb}")
         self._tasks.add(task)
+        if emits:
+            self._emitting[live] = task
+            task.add_done_callback(lambda done: self._emitted(live, done))
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
         """Give up what is under way."""
         for task in self._tasks:
             task.cancel()
+
+    async def _behind(self, before: asyncio.Task[None], live: Live, wait: WaitSend | WaitOutput) -> None:
+        await asyncio.wait((before,))
+        await self._carry_out(live, wait)
+
+    def _emitted(self, live: Live, task: asyncio.Task[None]) -> None:
+        if self._emitting.get(live) is task:
+            del self._emitting[live]
 
     async def _carry_out(self, live: Live, wait: WaitSend | WaitOutput) -> None:
         pause_s = AGAIN_S
@@ -93,6 +125,8 @@ class Sends:
                 await self._signal(live, wait, step)
             case DispatchStep():
                 await self._dispatch(live, wait, step)
+            case EmitStep():
+                await self._emit(live, wait, step)
             case _:
                 assert_never(step)
 
@@ -143,6 +177,18 @@ class Sends:
         if self._takes_answer(live, wait):
             spawned = ev.WorkflowSpawned(wait.location, step.version, found, step.name, step.tags, step.unique, created)
             live.partition.record(live, spawned)
+
+    async def _emit(self, live: Live, wait: WaitSend, step: EmitStep) -> None:
+        try:
+            partitions = await self._node.log.partitions_of(step.topic)
+        except TopicRefused as error:
+            if self._wanted(live, wait):
+                self._refused(live, error)
+            return
+        if self._wanted(live, wait):
+            partition = partition_by_key(step.key, partitions)
+            emitted = ev.RecordEmitted(wait.location, step.version, step.topic, step.key, step.value, partition)
+            live.partition.emit(live, emitted)
 
     async def _ask_for_output(self, live: Live, wait: WaitOutput) -> None:
         step = wait.step

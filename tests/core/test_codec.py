@@ -112,6 +112,15 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ev.MessageSent: st.builds(
         ev.MessageSent, locations, counts, names, st.dictionaries(text, text, max_size=4), payloads
     ),
+    ev.RecordEmitted: st.builds(
+        ev.RecordEmitted,
+        locations,
+        counts,
+        names,
+        text,
+        st.none() | payloads.filter(lambda raw: raw != b"null"),
+        counts,
+    ),
     ev.WorkflowSpawned: st.builds(
         ev.WorkflowSpawned,
         locations,

@@ -41,12 +41,19 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             case "file":
                 made = World(f"file:{tmp_path}/log")
             case _:
-                cluster = cluster_for_all(patch)
-                patch.setattr(topics, "PARTITIONS_DEFAULT", 16)
-                made = World(f"kafka://memory:9092/default?state_dir={tmp_path}")
-                made.tell_death = partial(cluster.tell_death, Feed("default.workers", 0))
+                made = kafka_world(patch, tmp_path)
         yield made
         await made.end()
+
+
+def kafka_world(patch: pytest.MonkeyPatch, state_dir: Path) -> World:
+    """Make a world on the Kafka log, over a cluster in memory of its own."""
+    cluster = cluster_for_all(patch)
+    patch.setattr(topics, "PARTITIONS_DEFAULT", 16)
+    made = World(f"kafka://memory:9092/default?state_dir={state_dir}")
+    made.cluster = cluster
+    made.tell_death = partial(cluster.tell_death, Feed("default.workers", 0))
+    return made
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ from projections.keeping import StoreKeeper, keep_in
 from projections.memory_keeper import MemoryKeeper
 from projections.stores.opening import open_store
 from projections.workflows import Workflows
+from tests.kafka.cluster_of_memory import Cluster
 
 PATIENCE_S: Final = float(os.environ.get("GASOLINE_TEST_PATIENCE_S", "30"))
 """What should happen, happens within this: real time, only ever used up by a failing test."""
@@ -133,6 +134,9 @@ class ScriptedLog(Log):
     async def _die(self) -> None:
         self.reached.set()
         await asyncio.get_running_loop().create_future()
+
+    async def partitions_of(self, topic: str) -> int:
+        return await self.inner.partitions_of(topic)
 
     async def acquire(self, partition: int) -> Ownership:
         return await self.inner.acquire(partition)
@@ -334,6 +338,8 @@ class World:
         self.clock = VirtualClock()
         self.tell_death: Callable[[str], None] | None = None
         """Tells others that a process has died, where they would learn it by its silence."""
+        self.cluster: Cluster | None = None
+        """Of the Kafka log, the cluster in memory."""
         self._processes: list[Process] = []
 
     async def process(self, **options: Any) -> Process:
@@ -384,17 +390,21 @@ class World:
 
 
 async def kills(
-    fate: Fate, life: Callable[[Process], Coroutine[Any, Any, object]], under: Path | None = None, **options: Any
+    fate: Fate,
+    life: Callable[[Process], Coroutine[Any, Any, object]],
+    under: Path | None = None,
+    make: Callable[[int], World] | None = None,
+    **options: Any,
 ) -> AsyncGenerator[tuple[World, int]]:
     """Kill a process at each of its appends: yield what it leaves, with the number of the append, counted from 1.
 
     The last one is of a process that lived. ``under``: where to make each log's directory; in memory if not given.
-    ``options``: of the log.
+    ``make``: makes each world instead. ``options``: of the log.
     """
     number, died = 0, True
     while died:
         number += 1
-        world = World(None if under is None else f"file:{under}/{number}")
+        world = World(None if under is None else f"file:{under}/{number}") if make is None else make(number)
         process = await world.process(**options)
         process.log.script = {number: fate}
         died = await process.live(life(process))

@@ -91,6 +91,21 @@ class Cluster:
         if self.away:
             raise BrokerError("no broker answers")
 
+    def has(self, feed: Feed) -> bool:
+        """Whether there is such a partition."""
+        topic = self.topics.get(feed.topic)
+        return topic is not None and 0 <= feed.partition < topic.info.partitions
+
+    def make_topic(self, name: str, partitions: int, **config: str) -> None:
+        """Make a topic, as an administrator does; one of this name that is there is gone."""
+        with self.lock:
+            self.topics[name] = _Topic(TopicInfo(partitions, 1, config))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records."""
+        with self.lock:
+            del self.topics[name]
+
     def entries(self, feed: Feed) -> list[Entry]:
         """Return what a partition holds."""
         topic = self.topics.get(feed.topic)
@@ -167,6 +182,9 @@ class MemoryWriter(Writer):
             fault = faults.pop(0) if faults else None
             if fault == "lost":
                 return Unknown("the answer got lost")
+            unknown = [out.feed for out in records if not cluster.has(out.feed)]
+            if unknown:  # a client waits for them as long as it may, and gives up
+                return NotWritten(f"unknown: {unknown[0]}")
             transaction = Transaction()
             offsets = cluster.write(transaction, records)
             if fault == "open":

@@ -79,6 +79,9 @@ def _event(data: ev.EventData) -> str:
         case ev.MessageSent():
             topic = f" to {dict(data.topic)}" if data.topic else ""
             return f"{_at(data)} message {data.name} {data.body.decode()}{topic}"
+        case ev.RecordEmitted():
+            value = "tombstone" if data.value is None else data.value.decode()
+            return f"{_at(data)} emitted {data.topic} {data.key} {value}"
         case ev.WorkflowSpawned():
             return f"{_at(data)} dispatched {data.name} {data.workflow_id}"
         case ev.OutputReceived():

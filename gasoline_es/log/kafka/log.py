@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics, is_reserved
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import (
     Fenced,
@@ -30,6 +30,7 @@ from gasoline_es.errors import (
     LogFailed,
     LogReadOnly,
     PartitionOwned,
+    TopicRefused,
 )
 from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
@@ -37,12 +38,21 @@ from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.kept import Kept
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
-from gasoline_es.log.kafka.records import check_topic, from_kafka, now_ms, read_through, to_kafka
+from gasoline_es.log.kafka.records import (
+    check_topic,
+    from_cluster,
+    from_kafka,
+    in_cluster,
+    now_ms,
+    read_through,
+    to_kafka,
+)
 from gasoline_es.log.kafka.sender import Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.topics import WORKERS
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
+    RECORD_BYTES_MAX,
     Appended,
     Epoch,
     Log,
@@ -60,6 +70,7 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
+    check_foreign,
     check_partition,
     check_sections,
 )
@@ -74,6 +85,8 @@ APPEND_LIMIT_S: Final = 10.0
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
+TOPIC_KNOWN_S: Final = 60.0
+"""So long it is relied on how many partitions a topic of others has."""
 CLEAN_EVERY_S: Final = 10.0
 """Commands that were consumed are removed from the inboxes so often."""
 
@@ -170,6 +183,9 @@ class KafkaLog(Log):
             for partition in range(partitions)
         }
         """Feeds that are known to be there."""
+        self._foreign: dict[str, tuple[int, float]] = {}
+        """Topics of others that bodies emit to: how many partitions each has, and until when that is relied on."""
+        self._looking: Final = asyncio.Lock()
         self._own: dict[int, _Own] = {}
         self._taking: dict[int, asyncio.Lock] = {}
         self._appending: Final = asyncio.Lock()
@@ -194,7 +210,7 @@ class KafkaLog(Log):
 
     def feed(self, topic: str, partition: int) -> Feed:
         """Return a partition of a topic as the cluster calls it."""
-        return Feed(self._prefix + topic, partition)
+        return Feed(in_cluster(topic, self._prefix), partition)
 
     @property
     def damage(self) -> LogCorrupt | None:
@@ -264,6 +280,66 @@ class KafkaLog(Log):
                 raise LogError(f"{what} is not there: make it before something is sent to it", topic=feed.topic)
         self._known |= new
 
+    async def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic of the cluster has that is none of ours (see the port)."""
+        self._usable()
+        known = self._foreign.get(topic)
+        if known is None or known[1] <= time.monotonic():
+            check_foreign(topic, self.namespace)
+            check_foreign(topic.removeprefix(self._prefix), self.namespace)
+            async with self._looking:  # many ask at once: one looks
+                known = self._foreign.get(topic)
+                if known is None or known[1] <= time.monotonic():
+                    try:
+                        partitions = await self._in_pool(self._look_at, topic)
+                    except BrokerError:
+                        if known is None:
+                            raise
+                        return known[0]  # the append itself waits for the broker
+                    except TopicRefused:
+                        self._forget_topic(topic)
+                        raise
+                    known = self._foreign[topic] = partitions, time.monotonic() + TOPIC_KNOWN_S
+                    self._known |= {Feed(topic, partition) for partition in range(partitions)}
+        return known[0]
+
+    def _look_at(self, topic: str) -> int:
+        """Ask the cluster about a topic of others; in a thread. Raises: TopicRefused."""
+        with closing(self._driver.admin()) as admin:
+            found = admin.describe([topic], ASK_LIMIT_S).get(topic)
+        if found is None:
+            raise TopicRefused(
+                f"there is no topic {topic!r} in the cluster of {self.url}. Make it (kafka-topics.sh --create --topic "
+                f"{topic}), then wake the workflow",
+                topic=topic,
+            )
+        takes = int(found.config.get("max.message.bytes", RECORD_BYTES_MAX))
+        if takes < RECORD_BYTES_MAX:
+            # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
+            raise TopicRefused(
+                f"topic {topic!r} takes batches of {takes} bytes, and must take {RECORD_BYTES_MAX}. Set it: kafka-configs.sh "
+                f"--alter --topic {topic} --add-config max.message.bytes=1048588; then wake the workflow",
+                topic=topic,
+            )
+        return found.partitions
+
+    def _forget_topic(self, topic: str) -> None:
+        self._foreign.pop(topic, None)
+        self._known -= {feed for feed in self._known if feed.topic == topic}
+
+    def _gone(self, records: Sequence[Out]) -> str | None:
+        """Say which topic of others these records can never be written to, as it was deleted meanwhile; in a thread."""
+        feeds = {out.feed for out in records if not is_reserved(out.feed.topic.removeprefix(self._prefix))}
+        if feeds:
+            with closing(self._driver.admin()) as admin:
+                there = admin.describe(sorted({feed.topic for feed in feeds}), ASK_LIMIT_S)
+            for feed in sorted(feeds, key=lambda feed: feed.topic):
+                found = there.get(feed.topic)
+                if found is None or feed.partition >= found.partitions:
+                    self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
+                    return f"topic {feed.topic!r} was deleted while records were on their way there"
+        return None
+
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
         """Append an owner's section; in a thread. Its copies are in the mirror on return."""
         mine = [at for at, record in enumerate(records) if self._is_own(record.feed, section.partition)]
@@ -285,7 +361,7 @@ class KafkaLog(Log):
             {feed: (copies, self._mirror.position(feed), copies[-1].offset + 1) for feed, copies in read.items()}
         )
         self._consumed(section)
-        firsts = {feed.topic.removeprefix(self._prefix): Offset(copies[0].offset) for feed, copies in read.items()}
+        firsts = {from_cluster(feed.topic, self._prefix): Offset(copies[0].offset) for feed, copies in read.items()}
         return Appended(firsts)
 
     def _consumed(self, section: Section) -> None:
@@ -359,6 +435,7 @@ class KafkaLog(Log):
             self._workers,
             self._own_feeds(partition),
             lambda: self._holds(partition, epoch),
+            self._gone,
         )
         sender = Sender(self._driver, self._partition_id(partition), APPEND_LIMIT_S, evidence)
         try:
@@ -483,7 +560,7 @@ class KafkaLog(Log):
         """See to it that reads have everything that was published before this call (see the port)."""
         self.check_readable()
         for topic, _ in feeds:
-            check_topic(self._prefix + topic)
+            check_topic(in_cluster(topic, self._prefix))
         wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
         await self._require(set(wanted))
         if wanted or not feeds:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gasoline_es.core.topics import holds_events
+from gasoline_es.core.topics import holds_events, is_reserved, is_topic_name
 from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Out, Reader
 from gasoline_es.log.port import NewRecord, Offset, Record, check_size, check_value
@@ -21,21 +21,31 @@ _STRUCTURED: Final = b"application/cloudevents+json"
 _OF_EVENTS: Final = ("content-type", "ce_type", "ce_subject")
 """The headers of events, which are none of the port's record."""
 _TYPE: Final = re.compile(rb'"type":"(gasoline\.[a-z_.]+v[0-9]+)"')
-_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _OVERHEAD: Final = 100
 
 
 def check_topic(topic: str) -> None:
     """Raises: LogError: Kafka has no topic of such a name."""
-    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise LogError(
             f"{topic!r} cannot be the name of a Kafka topic: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'", topic=topic
         )
 
 
+def in_cluster(topic: str, prefix: str) -> str:
+    """Return what the cluster calls a topic: the prefix is for the namespaces' own."""
+    return prefix + topic if is_reserved(topic) else topic
+
+
+def from_cluster(topic: str, prefix: str) -> str:
+    """Return what the port calls a topic of the cluster."""
+    own = topic.removeprefix(prefix)
+    return own if is_reserved(own) else topic
+
+
 def to_kafka(new: NewRecord, prefix: str) -> Out:
     """Render a record. ``prefix``: of the topics' names in the cluster. Raises: RecordTooLarge; LogError; ValueError."""
-    topic = prefix + new.topic
+    topic = in_cluster(new.topic, prefix)
     check_topic(topic)
     value = None if new.value == b"null" else new.value
     check_value(new.topic, new.key, value or b"")
@@ -52,7 +62,7 @@ def to_kafka(new: NewRecord, prefix: str) -> Out:
 
 def from_kafka(read: In, prefix: str, *, owned: bool) -> Record:
     """Read a record. ``owned``: it is of a single-writer topic, so its offset is told."""
-    topic = read.feed.topic.removeprefix(prefix)
+    topic = from_cluster(read.feed.topic, prefix)
     headers: Mapping[str, str] | None = None
     if read.headers:
         told = {name: text.decode(errors="replace") for name, text in read.headers}

@@ -45,6 +45,10 @@ class Evidence(ABC):
     def still_mine(self) -> bool:
         """Whether nobody else has taken what is written to here, as of now. Raises: BrokerError."""
 
+    def hopeless(self, records: Sequence[Out]) -> str | None:
+        """Say why the records can never be written, however often that is tried; None: they can. Raises: BrokerError."""
+        return None
+
     @abstractmethod
     def find(self, records: Sequence[Out]) -> Sequence[int] | None:
         """Return the offsets of the records, if they are there as of now; None: none of them is. Raises: BrokerError."""
@@ -101,6 +105,10 @@ class Sender:
                         on_its_way = False
                     if not self._evidence.still_mine():
                         raise self._fenced("somebody else has taken it")
+                    # None of them is there, nor will be: whoever decided them decides anew, by what is there now.
+                    hopeless = self._evidence.hopeless(records)
+                    if hopeless is not None:
+                        raise self._fenced(hopeless)
                 writer = self._writer
                 if writer is None:  # stopped meanwhile
                     raise BrokerError("the log is being closed")
