@@ -15,6 +15,7 @@ from gasoline_es.cli import logs, projections, registry, replaying, schedules, s
 from gasoline_es.cli.dev.command import dev
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.stopping import let
 
 
 class Commands(TyperGroup):
@@ -157,4 +158,6 @@ def options(
 
     Exit status: 0 fine; 1 not found, refused, or damaged; 2 used wrongly.
     """
+    if context.invoked_subcommand not in ("worker", "projections"):  # these have commands that see to it themselves
+        let()
     context.obj = Settings(log, namespace, operator, reason)

@@ -17,6 +17,7 @@ from gasoline_es.cli.output import Facts, Output
 from gasoline_es.cli.progress import Advance, progress
 from gasoline_es.cli.reading import reading
 from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.stopping import Stopping
 from gasoline_es.cli.working import log_to_stderr
 from gasoline_es.core.durations import format_time
 from gasoline_es.errors import DefinitionError, ExtraMissing, ProjectionError
@@ -265,13 +266,19 @@ def _members(one: Shown | Broken) -> dict[str, Any]:
 
 
 def keep_up(
-    settings: Settings, projections: Sequence[Projection], url: str | None, output: Output, *, once: bool
+    settings: Settings,
+    projections: Sequence[Projection],
+    url: str | None,
+    output: Output,
+    early: Stopping,
+    *,
+    once: bool,
 ) -> bool:
     """Keep projections up until a signal, or ``once``; return whether all is folded that there was."""
     with _opened(settings, url) as (log, store):
         log_to_stderr()  # only now: what is refused before is said in one line
         runner = Runner(log, store, projections, tell=tell)
-        with _stopped_by_signals(runner), progress("building") as advance:
+        with early.ending(), _stopped_by_signals(runner), progress("building") as advance:
 
             def on_step() -> None:
                 building = [kept.progress for kept in runner.kept if kept.progress is not None]

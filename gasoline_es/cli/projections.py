@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gasoline_es.cli.failures import NOT_FOUND
+from gasoline_es.cli.stopping import let, stopping
 from gasoline_es.cli.typed import Json, settings_of
 
 commands = typer.Typer(
@@ -39,6 +40,13 @@ Store = Annotated[
         show_default=False,
     ),
 ]
+
+
+@commands.callback()
+def begin(context: typer.Context) -> None:
+    """Let SIGTERM come, but for the one command that sees to it itself."""
+    if context.invoked_subcommand != "run":
+        let()
 
 
 @commands.command(short_help="Show how the projections stand.")
@@ -110,10 +118,11 @@ def run(
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.projected import chosen, keep_up
 
-    output = Output(json)
-    if not keep_up(settings_of(context), chosen(module, names), store, output, once=once):
-        sys.stdout.flush()
-        raise typer.Exit(NOT_FOUND)
+    with stopping() as early:
+        output = Output(json)
+        if not keep_up(settings_of(context), chosen(module, names), store, output, early, once=once):
+            sys.stdout.flush()
+            raise typer.Exit(NOT_FOUND)
 
 
 @commands.command(short_help="Build projections anew beside what is read, and swap.")

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
+from gasoline_es.cli.stopping import Stopping, let, stopping
 from gasoline_es.cli.typed import Json, KeptUp, settings_of
 
 
@@ -42,6 +43,13 @@ commands = typer.Typer(
     subcommand_metavar="MODULE | COMMAND [ARGS]...",
     help="Workers: gasoline worker MODULE runs the workflows of a module; list shows who runs.",
 )
+
+
+@commands.callback()
+def begin(context: typer.Context) -> None:
+    """Let SIGTERM come, but for the one command that sees to it itself."""
+    if context.invoked_subcommand != "run":
+        let()
 
 
 @commands.command(short_help="Run the workflows of a module until SIGTERM.")
@@ -120,6 +128,36 @@ def run(
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
     of the signal (143, 130): it was ended because it was held up.
     """
+    with stopping() as early:
+        _run(
+            context,
+            early,
+            module,
+            code_version=code_version,
+            max_concurrency=max_concurrency,
+            stop_limit=stop_limit,
+            tracing=tracing,
+            projections=projections,
+            store=store,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
+        )
+
+
+def _run(
+    context: typer.Context,
+    early: Stopping,
+    module: str,
+    *,
+    code_version: int,
+    max_concurrency: int,
+    stop_limit: float,
+    tracing: bool,
+    projections: str | None,
+    store: str | None,
+    metrics_port: int | None,
+    metrics_host: str | None,
+) -> None:
     from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.working import work
 
@@ -137,6 +175,7 @@ def run(
     work(
         settings_of(context),
         workflows.values(),
+        early,
         version=code_version,
         max_concurrency=max_concurrency,
         stop_limit=stop_limit,

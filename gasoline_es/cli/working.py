@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import reading
 from gasoline_es.cli.settings import Settings
+from gasoline_es.cli.stopping import Stopping
 from gasoline_es.core.durations import format_time
 from gasoline_es.definitions import Workflow
 from gasoline_es.log_records import WorkflowLogFilter
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 def work(
     settings: Settings,
     workflows: Iterable[Workflow[Any, Any]],
+    early: Stopping,
     *,
     version: int,
     max_concurrency: int,
@@ -44,18 +45,19 @@ def work(
 
     async def run() -> None:
         async with opening as gasoline:
-            await gasoline.run_worker(
-                workflows,
-                version=version,
-                max_concurrency=max_concurrency,
-                stop_limit=stop_limit,
-                metrics_port=metrics_port,
-                metrics_host=metrics_host,
-                projections=projections,
-                store=store,
-            )
+            with early.ending():
+                await gasoline.run_worker(
+                    workflows,
+                    version=version,
+                    max_concurrency=max_concurrency,
+                    stop_limit=stop_limit,
+                    metrics_port=metrics_port,
+                    metrics_host=metrics_host,
+                    projections=projections,
+                    store=store,
+                )
 
-    asyncio.run(run())
+    early.run(run())
 
 
 def _check_provider() -> None:

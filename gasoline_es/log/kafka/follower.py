@@ -49,7 +49,9 @@ class _Wanted:
 
 
 class Follower:
-    """The thread. ``heard`` is called in it whenever something came; ``broke`` once, if it cannot go on."""
+    """The thread. In it are called: ``heard`` whenever something came, ``beat`` twice a second or more often, ``broke`` once,
+    if it cannot go on.
+    """
 
     def __init__(
         self,
@@ -57,11 +59,13 @@ class Follower:
         kept: Kept,
         heard: Callable[[], None],
         broke: Callable[[LogError], None],
+        beat: Callable[[], None],
     ) -> None:
         self._make_reader = make_reader
         self._kept = kept
         self._heard = heard
         self._broke = broke
+        self._beat = beat
         self._lock: Final = threading.Lock()
         self._followed: dict[Feed, None] = {}
         self._restarted: set[Feed] = set()
@@ -141,6 +145,7 @@ class Follower:
             self._reader = reader = self._make_reader()
             assigned: dict[Feed, None] = {}
             while True:
+                self._beat()
                 with self._lock:
                     if self._closing:
                         return

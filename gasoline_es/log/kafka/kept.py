@@ -18,15 +18,27 @@ from gasoline_es.log.kafka.who import Who
 class Kept:
     """What the follower fills. Feeds by their whole names."""
 
-    def __init__(self, prefix: str, workers: Feed, who: Who, mirror: Mirror, told: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        workers: Feed,
+        who: Who,
+        mirror: Mirror,
+        told: Callable[[], None],
+        known: tuple[Sequence[In], int],
+    ) -> None:
+        """``known``: what was there of the workers' feed before this process looked, and up to which offset."""
         self.mirror: Final = mirror
         self.who: Final = who
         self._prefix: Final = prefix
         self._workers: Final = workers
-        self._workers_position = 0
         self._told = told
         self._recent: dict[Feed, Recent] = {}
         self._lock: Final = threading.Lock()
+        records, self._workers_position = known
+        now_s, wall_ms = time.monotonic(), now_ms()
+        for record in records:
+            who.fold(record, now_s, (wall_ms - record.time_ms) / 1000)
 
     def recent(self, feed: Feed) -> Recent | None:
         """Return what is kept of a many-writer feed; None: nothing yet."""
@@ -72,7 +84,7 @@ class Kept:
         copied: dict[Feed, tuple[Sequence[In], int, int]] = {}
         for feed, (records, start, position) in read.items():
             if feed == self._workers:
-                self._fold(records, first=self._workers_position == 0)
+                self._fold(records)
                 self._workers_position = position
                 continue
             recent = self._recent.get(feed)
@@ -89,11 +101,8 @@ class Kept:
                 }
             )
 
-    def _fold(self, records: Sequence[In], *, first: bool) -> None:
-        now_s, wall_ms = time.monotonic(), now_ms()
-        news = False
-        for record in records:
-            age_s = (wall_ms - record.time_ms) / 1000 if first else 0.0
-            news |= self.who.fold(record, now_s, age_s)
-        if news:
+    def _fold(self, records: Sequence[In]) -> None:
+        now_s = time.monotonic()
+        news = [self.who.fold(record, now_s, 0.0) for record in records]
+        if any(news):
             self._told()

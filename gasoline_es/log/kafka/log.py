@@ -82,6 +82,8 @@ SILENT_AFTER_S: Final = 10.0
 """An owner that gave no sign of life for so long is taken for dead."""
 APPEND_LIMIT_S: Final = 10.0
 """So long one transaction may take, by the broker's clock, too."""
+SIGN_LIMIT_S: Final = 2.0
+"""So long the transaction of a sign of life may take at least."""
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
@@ -159,7 +161,9 @@ class KafkaLog(Log):
         silent_after_s: float,
         log_id: str,
         derived: str,
+        known: tuple[Sequence[In], int],
     ) -> None:
+        """``known``: what was read of who works here, when the log was looked for, and up to which offset."""
         self.url = url
         self.namespace = namespace
         self.partition_count = partitions
@@ -174,9 +178,10 @@ class KafkaLog(Log):
         self._workers: Final = Feed(f"{prefix}{namespace}.{WORKERS}", 0)
         self._owners_topics: Final = frozenset(f"{prefix}{namespace}.{name}" for name in OWNERS_TOPICS)
         self._who: Final = Who(self.incarnation, silent_after_s)
-        self._kept: Final = Kept(prefix, self._workers, self._who, mirror, self._wake)
+        self._kept: Final = Kept(prefix, self._workers, self._who, mirror, self._wake, known)
         self._mirror: Final = mirror
-        self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke)
+        self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke, self._hear)
+        self._hear_at_s = 0.0
         self._known: set[Feed] = {
             Feed(f"{prefix}{namespace}.{name}", partition)
             for name in (*OWNERS_TOPICS, *ANYONES_TOPICS)
@@ -201,6 +206,8 @@ class KafkaLog(Log):
         self._failed: LogError | None = None
         self._closed = False
         self._dirty = True
+        self._living: frozenset[str] = frozenset()
+        """Who lived when :meth:`changed` last returned."""
         self._waiter: asyncio.Future[None] | None = None
 
     def start(self) -> Future[None]:
@@ -535,12 +542,26 @@ class KafkaLog(Log):
         """Give signs of life from now on."""
         signs = self._signs
         if signs is None:
-            sender = Sender(
-                self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", APPEND_LIMIT_S, OfSigns()
-            )
+            # One that dies in the middle keeps everybody from reading on for so long.
+            limit_s = max(self._silent_after_s / 3, SIGN_LIMIT_S)
+            sender = Sender(self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", limit_s, OfSigns())
             signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
             signs.start()
         return signs
+
+    def _hear(self) -> None:
+        """Ask now and then whether all is read that the others have told: only then their silence is theirs."""
+        now_s = time.monotonic()
+        if now_s < self._hear_at_s:
+            return
+        self._hear_at_s = float("inf")  # once this one is answered
+
+        def heard(done: Future[None]) -> None:
+            if done.exception() is None:
+                self._who.heard(now_s)
+            self._hear_at_s = now_s + self._silent_after_s / 4
+
+        self._follower.catch_up(self._workers).add_done_callback(heard)
 
     def announce(self, about: Mapping[str, Any] | None) -> None:
         """Tell the others about this process, within moments (see the port)."""
@@ -678,20 +699,19 @@ class KafkaLog(Log):
         self.check_readable()
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
-        living = self._who.living(time.monotonic())
         while True:
+            now_s = time.monotonic()
+            living = self._who.living(now_s)
+            if self._dirty or self._closed or living != self._living:  # nobody wakes us because of one who fell silent
+                break
             self._waiter = self._loop.create_future()
             try:
-                if self._dirty or self._closed:
-                    break
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._silent_after_s / 10):
+                    async with asyncio.timeout(self._who.silent_in(now_s)):
                         await self._waiter
-                if self._who.living(time.monotonic()) != living:  # nobody wakes us because of one who fell silent
-                    break
             finally:
                 self._waiter = None
-        self._dirty = False
+        self._dirty, self._living = False, living
 
     def _wake(self) -> None:
         """Let :meth:`changed` return; from any thread."""

@@ -7,12 +7,13 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from gasoline_es.errors import LogError
-from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, Out
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Reader
 from gasoline_es.log.kafka.log import APPEND_LIMIT_S, SILENT_AFTER_S, KafkaLog
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.records import now_ms, read_through
@@ -75,7 +76,7 @@ async def open_cluster(
     try:
         count = await asyncio.to_thread(_prepare, driver, address, namespace, partitions, readonly)
         workers = Feed(f"{address.prefix}{namespace}.{WORKERS}", 0)
-        log_id = await asyncio.to_thread(_log_id, driver, address, namespace, workers, readonly)
+        log_id, known = await asyncio.to_thread(_meet, driver, address, namespace, workers, readonly)
         directory = state_dir_of(address, namespace, log_id)
         mirror = await asyncio.to_thread(Mirror, directory / "mirror.sqlite", address.prefix)
     except BaseException:
@@ -92,6 +93,7 @@ async def open_cluster(
         silent_after_s=silent_after_s,
         log_id=log_id,
         derived=str(directory / "projections"),
+        known=known,
     )
     try:
         async with asyncio.timeout(ASK_S):
@@ -120,30 +122,36 @@ def _prepare(driver: Driver, address: Address, namespace: str, partitions: int |
         )
 
 
-def _log_id(driver: Driver, address: Address, namespace: str, workers: Feed, readonly: bool) -> str:
-    """Return which log this is: a name that was drawn when it was made, by whoever came first."""
-    found = _read_log_id(driver, workers)
-    if found is None and readonly:
-        raise LogError(f"namespace {namespace!r} in {address} was never opened for writing", namespace=namespace)
-    for _ in range(_TRIES):
-        if found is not None:
-            return found
-        with closing(driver.writer(f"{address.prefix}{namespace}.log", APPEND_LIMIT_S)) as writer:
-            writer.fence()  # whoever was about to tell has told, or cannot any more
-            found = _read_log_id(driver, workers)
-            if found is None:
-                value = json.dumps({"log_id": secrets.token_hex(16)}).encode()
-                fate = writer.commit([Out(workers, LOG_KEY, value, (), now_ms())])
-                if not isinstance(fate, Committed):
-                    time.sleep(0.1)
-                found = _read_log_id(driver, workers)
+def _meet(
+    driver: Driver, address: Address, namespace: str, workers: Feed, readonly: bool
+) -> tuple[str, tuple[Sequence[In], int]]:
+    """Return which log this is, and what was read of who works on it, up to which offset.
+
+    Its name was drawn when it was made, by whoever came first.
+    """
+    with closing(driver.reader()) as reader:
+        log_id, known = _read_workers(reader, workers)
+        if log_id is None and readonly:
+            raise LogError(f"namespace {namespace!r} in {address} was never opened for writing", namespace=namespace)
+        for _ in range(_TRIES):
+            if log_id is not None:
+                return log_id, known
+            with closing(driver.writer(f"{address.prefix}{namespace}.log", APPEND_LIMIT_S)) as writer:
+                writer.fence()  # whoever was about to tell has told, or cannot any more
+                log_id, known = _read_workers(reader, workers)
+                if log_id is None:
+                    value = json.dumps({"log_id": secrets.token_hex(16)}).encode()
+                    fate = writer.commit([Out(workers, LOG_KEY, value, (), now_ms())])
+                    if not isinstance(fate, Committed):
+                        time.sleep(0.1)
+                    log_id, known = _read_workers(reader, workers)
     raise BrokerError(f"{address}: the log could not be given its name, though the broker answers")
 
 
-def _read_log_id(driver: Driver, workers: Feed) -> str | None:
-    with closing(driver.reader()) as reader:
-        begin = reader.begins([workers], ASK_S)[workers]
-        for one in read_through(reader, workers, begin, ASK_S):
-            if one.key == LOG_KEY and one.value is not None:
-                return str(json.loads(one.value)["log_id"])
-    return None
+def _read_workers(reader: Reader, workers: Feed) -> tuple[str | None, tuple[Sequence[In], int]]:
+    begin = reader.begins([workers], ASK_S)[workers]
+    reader.assign({})  # so that it begins at the beginning, the second time too
+    records = list(read_through(reader, workers, begin, ASK_S))
+    told = [one.value for one in records if one.key == LOG_KEY and one.value is not None]
+    position = records[-1].offset + 1 if records else begin
+    return str(json.loads(told[0])["log_id"]) if told else None, (records, position)

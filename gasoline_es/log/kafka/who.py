@@ -8,13 +8,15 @@
 * ``worker/<incarnation>``: a sign of life every few seconds; a tombstone when it leaves.
 
 Who gives no sign of life is taken for dead. How long ago the last one came is measured by this process's own monotonic
-clock, not by anybody's wall clock; only for what was there before it looked, the record's time says how old it is.
+clock, not by anybody's wall clock; only for what was there before it looked, the record's time says how old it is. That
+clock stands still while this process hears nothing of the broker: in an outage everybody is silent, and nobody is dead.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -59,9 +61,32 @@ def worker_key(incarnation: str) -> bytes:
     return f"worker/{incarnation}".encode()
 
 
+class Hearing:
+    """A clock that stands still while this process hears nothing: it runs on for ``slack_s`` after it has last heard."""
+
+    def __init__(self, slack_s: float, now_s: float) -> None:
+        self._slack_s: Final = slack_s
+        self._heard_s = now_s
+        self._stood_s = 0.0
+
+    def heard(self, now_s: float) -> None:
+        """Note that everything that was told before this moment has come."""
+        if now_s > self._heard_s:
+            self._stood_s += max(now_s - self._heard_s - self._slack_s, 0.0)
+            self._heard_s = now_s
+
+    def stands(self, now_s: float) -> bool:
+        """Whether it stands still now."""
+        return now_s > self._heard_s + self._slack_s
+
+    def at(self, now_s: float) -> float:
+        """Return its time at a moment of the monotonic clock."""
+        return min(now_s, self._heard_s + self._slack_s) - self._stood_s
+
+
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of life of a process: by the monotonic clock, and what it told."""
+    """The last sign of life of a process: by the clock of hearing, and what it told."""
 
     seen_s: float
     about: Mapping[str, Any] | None
@@ -72,12 +97,18 @@ class _Sign:
 class Who:
     """The fold. Any thread may use it."""
 
-    def __init__(self, incarnation: str, silent_after_s: float) -> None:
+    def __init__(self, incarnation: str, silent_after_s: float, now_s: float | None = None) -> None:
         self._me: Final = incarnation
         self._silent_after_s: Final = silent_after_s
+        self._hearing: Final = Hearing(silent_after_s / 2, time.monotonic() if now_s is None else now_s)
         self._lock: Final = threading.Lock()
         self._held: dict[int, Held] = {}
         self._signs: dict[str, _Sign] = {}
+
+    def heard(self, now_s: float) -> None:
+        """Note that everything that was told before this moment is folded."""
+        with self._lock:
+            self._hearing.heard(now_s)
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -89,7 +120,9 @@ class Who:
             if kind == b"owner" and record.value is not None:
                 return self._fold_owner(int(name), _read(record.value))
             if kind == b"worker":
-                return self._fold_sign(name.decode(errors="replace"), record.value, now_s - max(age_s, 0.0))
+                return self._fold_sign(
+                    name.decode(errors="replace"), record.value, self._hearing.at(now_s) - max(age_s, 0.0)
+                )
         return False
 
     def _fold_owner(self, partition: int, told: Mapping[str, Any]) -> bool:
@@ -119,12 +152,23 @@ class Who:
         if incarnation == self._me:
             return True
         sign = self._signs.get(incarnation)
-        return sign is not None and now_s - sign.seen_s < self._silent_after_s
+        return sign is not None and self._hearing.at(now_s) - sign.seen_s < self._silent_after_s
 
     def living(self, now_s: float) -> frozenset[str]:
         """Return the other processes that live."""
         with self._lock:
             return frozenset(name for name in self._signs if name != self._me and self.lives(name, now_s))
+
+    def silent_in(self, now_s: float) -> float | None:
+        """Return in how many seconds the next of the other processes that live will be taken for dead; None: there is none."""
+        with self._lock:
+            left = [
+                sign.seen_s + self._silent_after_s - self._hearing.at(now_s)
+                for name, sign in self._signs.items()
+                if name != self._me and self.lives(name, now_s)
+            ]
+            least = self._silent_after_s / 10 if self._hearing.stands(now_s) else 0.0
+        return max(min(left), least) if left else None
 
     def owner(self, partition: int, now_s: float, *, mine: bool) -> Owner | None:
         """Return who holds a partition. ``mine``: this handle does, as far as it knows."""

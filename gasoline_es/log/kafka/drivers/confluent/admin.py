@@ -15,6 +15,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     code,
     codes,
     confluent,
+    is_away,
     is_stale,
     passes,
     with_logger,
@@ -24,6 +25,9 @@ from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, NewTopic, Offs
 
 T = TypeVar("T")
 _GRACE_S = 1.0  # the client's own limit comes first, and says more
+_TRY_S = 1.0
+"""The first try may take so long, each further one twice as long. What is to go to a leader that is dead waits for it to the
+end of its own limit; another try goes to the next one."""
 
 
 class ConfluentAdmin(OffsetAdmin):
@@ -40,17 +44,20 @@ class ConfluentAdmin(OffsetAdmin):
     def _do(self, what: str, timeout_s: float, call: Callable[[float], T]) -> T:
         """Do it, and again while what keeps it passes by itself."""
         deadline = time.monotonic() + timeout_s
+        try_s = _TRY_S
         while True:
             try:
-                return call(max(deadline - time.monotonic(), 0.01))
+                return call(max(min(deadline - time.monotonic(), try_s), 0.01))
             except (KafkaException, TimeoutError, OffsetNotTold) as error:
-                stale = is_stale(error) or isinstance(error, OffsetNotTold)
-                if not (passes(error) or stale) or time.monotonic() + 0.05 > deadline:
+                late = isinstance(error, TimeoutError | OffsetNotTold) or is_away(error)
+                if not (passes(error) or late or is_stale(error)) or time.monotonic() + 0.05 > deadline:
                     raise broker_error(what, self._config, error) from error
                 time.sleep(0.05)
-                if stale:
+                if late or is_stale(error):
+                    # Which leaders there are it asks only if told to, and it goes on asking the dead one.
                     with suppress(KafkaException):
-                        self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.01))
+                        self._client.list_topics(timeout=max(min(deadline - time.monotonic(), try_s), 0.01))
+                try_s *= 2
 
     def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
         """Return those of the topics that exist (see the port)."""

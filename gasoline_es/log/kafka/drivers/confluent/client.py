@@ -109,6 +109,11 @@ def is_for_good(error: Any) -> bool:
     return code(error) in _FOR_GOOD
 
 
+def is_away(error: Any) -> bool:
+    """Whether whom it was asked of did not answer."""
+    return code(error) in _AWAY
+
+
 def is_stale(error: Any) -> bool:
     """Whether the client has asked a broker that leads no more, or as of before it began to."""
     return code(error) in _STALE
@@ -129,6 +134,6 @@ def describe(error: Any) -> str:
 def broker_error(what: str, config: dict[str, Any], error: Any) -> BrokerError:
     """Make the error for what did not work, with where that was."""
     where = config["bootstrap.servers"]
-    away = code(error) in _AWAY or isinstance(error, TimeoutError)
+    away = is_away(error) or isinstance(error, TimeoutError)
     hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
     return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)

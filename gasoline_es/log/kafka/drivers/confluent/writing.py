@@ -35,6 +35,7 @@ from gasoline_es.log.kafka.drivers.port import (
 
 # How long it may take to learn why records were not delivered, which the first call after that is told.
 _ABORT_S: Final = 1.0
+_SMALL: Final = "__transaction_state"
 
 Delivered = Callable[[Any, Any], None]
 
@@ -101,12 +102,16 @@ class ConfluentWriter(Writer):
     def fence(self) -> None:
         """Make every other writer of this transactional id unable to commit (see the port)."""
         assert self._producer is None, "a writer fences once"
+        deadline = time.monotonic() + self._timeout_s
         try:
             more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
             producer = _producer(self._config, self._timeout_s, **more)
             with self._lock:
                 self._producer = None if self._closed else producer
-            producer.init_transactions(self._timeout_s)
+            # Asked before any broker is connected, the client waits for half a second before it looks for one again. So a
+            # broker is asked for something small first.
+            producer.list_topics(_SMALL, self._timeout_s)
+            producer.init_transactions(max(deadline - time.monotonic(), 0.01))
         except KafkaException as error:
             self.close()
             raise broker_error(f"transactional id {self._id!r} cannot be fenced", self._config, error) from error

@@ -41,12 +41,29 @@ for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.manage
     logging.getLogger(_name).addFilter(_WithoutSecrets())
 
 
+class _Client(net.KafkaNetClient):  # type: ignore[misc]  # the library has no types
+    """What the clients of the library have below them. Its own end leaves a socket open that is about to connect."""
+
+    def close(self, node_id: Any = None) -> None:
+        """Let go of a connection; None: of all, and of every socket that something is waited for of."""
+        if node_id is not None:
+            super().close(node_id)  # pyright: ignore[reportUnknownMemberType]
+            return
+        self._manager.close()
+        self._net.stop()
+        known: Any = self._net._selector.get_map() or {}  # none once it is closed
+        waiting: list[Any] = [key.fileobj for key in [*known.values()]]
+        super().close()  # pyright: ignore[reportUnknownMemberType]
+        for one in waiting:
+            one.close()
+
+
 def made(kind: Any, **config: Any) -> Any:
     """Make a client. One that reaches no broker raises, and leaves its sockets and its thread behind by itself."""
     below: list[Any] = []
 
     def make(*args: Any, **more: Any) -> Any:
-        below.append(net.KafkaNetClient(*args, **more))
+        below.append(_Client(*args, **more))
         return below[-1]
 
     try:
