@@ -141,6 +141,7 @@ def test_listen_steps(ctx: WorkflowContext, run: FakeRun) -> None:
         ("activity", "charge"),
         ("signal", "paid"),
         ("message", "moved"),
+        ("emit", "orders"),
         ("dispatch", "ship"),
         ("run", "ship"),
         ("output", "ship"),
@@ -165,7 +166,7 @@ def test_removed_step_has_a_kind_and_for_some_a_name(
 
 def test_removed_refuses_an_unknown_kind(ctx: WorkflowContext) -> None:
     with pytest.raises(
-        ValueError, match=r"unknown kind; write one of activity, checkpoint, dispatch, join, listen, loop"
+        ValueError, match=r"unknown kind; write one of activity, checkpoint, dispatch, emit, join, listen, loop"
     ):
         _ = ctx.removed(cast(Any, "signals"))
 

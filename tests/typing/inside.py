@@ -308,6 +308,8 @@ async def messages(ctx: WorkflowContext) -> None:
     assert_type(await ctx.v(2).message(Left()), None)
     assert_type(await ctx.join(ctx.message(Left()), ctx.check_version(1)), tuple[None, int])
     await ctx.removed("message", "left")
+    assert_type(await ctx.v(2).emit("orders", "42", Left()), None)
+    await ctx.removed("emit", "orders")
 
 
 async def joins(ctx: WorkflowContext, order: Order) -> None:
