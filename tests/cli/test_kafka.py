@@ -6,18 +6,23 @@ import json
 import shlex
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gasoline_es.cli import administering
 from gasoline_es.contract.asyncapi import asyncapi
 from gasoline_es.contract.schemas import all_schemas
 from gasoline_es.log.kafka.acls import ROLES, acls_of
+from gasoline_es.log.kafka.opening import open_kafka_log
 from gasoline_es.log.kafka.settings import Address
 from gasoline_es.log.kafka.topics import PUBLIC_TOPICS, prepare, topics_of
 from tests.cli.terminal import Done, invoke, run_on_terminal
+from tests.conftest import ROOT
 from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
+from tests.kafka_server import own_broker
 
 URL = "kafka://memory:9092/shop?prefix=eu."
 
@@ -194,3 +199,35 @@ def test_a_cluster_that_is_reached_by_tls_is_told_as_one(monkeypatch: pytest.Mon
 def test_the_number_of_partitions_is_told_where_it_was_given() -> None:
     document = run("asyncapi", "--partitions", "8").objects[0]
     assert {one["bindings"]["kafka"]["partitions"] for one in document["channels"].values()} == {8}
+
+
+# --- compose.yaml -----------------------------------------------------------------------------------------------------
+
+
+def composed() -> dict[str, str]:
+    """The settings of the broker that compose.yaml starts, by Kafka's names."""
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    (service,) = compose["services"].values()
+    assert set(compose["volumes"]) == {volume.partition(":")[0] for volume in service["volumes"]}
+    environment: dict[str, str] = service["environment"]
+    assert all(isinstance(value, str) for value in environment.values())  # what is no text, YAML reads in its own way
+    return {name.removeprefix("KAFKA_").lower().replace("_", "."): value for name, value in environment.items()}
+
+
+def test_the_broker_of_compose_yaml_is_set_as_a_log_on_one_broker_needs_it() -> None:
+    settings = composed()
+    assert settings["auto.create.topics.enable"] == "false"
+    for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
+        assert settings[name] == "1"
+    assert settings["transaction.state.log.min.isr"] == "1"
+    assert settings["advertised.listeners"] == "PLAINTEXT://localhost:9092"
+
+
+@pytest.mark.soak
+async def test_a_broker_with_the_settings_of_compose_yaml_serves_a_log(tmp_path: Path) -> None:
+    places = ("listeners", "log.dirs", "controller.quorum.voters", "node.id")
+    settings = {name.replace(".", "_"): value for name, value in composed().items() if not name.endswith(places)}
+    with own_broker(**settings) as broker:
+        log = await open_kafka_log(f"kafka://{broker.bootstrap}/shop?state_dir={tmp_path}", partitions=1)
+        assert (await log.acquire(0)).epoch == 1
+        await log.close()

@@ -1,6 +1,6 @@
 """What each kind of process has to be allowed by the cluster: no more than it does, as ACLs of Kafka.
 
-One who may write or read a topic may describe it as well, so that this is asked for nowhere.
+Who may write or read a topic may describe it as well, so that this is asked for only where somebody does neither.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Acl:
     resource: Literal["topic", "transactional-id", "group"]
     name: str
     prefixed: bool
-    operation: Literal["Create", "Delete", "DescribeConfigs", "Read", "Write"]
+    operation: Literal["Create", "Delete", "Describe", "DescribeConfigs", "Read", "Write"]
 
 
 def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
@@ -40,6 +40,7 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
     everything = (*OWNERS_TOPICS, *_ANYONES, WORKERS)
     return [
         Acl("administrator", "topic", name, True, "Create"),
+        Acl("administrator", "topic", name, True, "Describe"),
         Acl("administrator", "topic", name, True, "DescribeConfigs"),
         *_topics("worker", name, everything, ("DescribeConfigs", "Read", "Write")),
         # What was consumed is removed from the broker.
