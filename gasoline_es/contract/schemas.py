@@ -87,7 +87,7 @@ def _of_workflows() -> Iterator[EventSchema]:
     )
 
     def data_of(fact: Any) -> Mapping[str, Any]:
-        return orjson.loads(envelope.encode(1, 0, fact))["data"]
+        return _read(envelope.encode(1, 0, fact))
 
     members: Schema = {"workflow": {"type": "string"}, "rayid": {"type": "string"}}
     for kind in _written(ev.EventData):
@@ -98,7 +98,7 @@ def _of_workflows() -> Iterator[EventSchema]:
 def _of_schedules() -> Iterator[EventSchema]:
     def data_of(fact: Any) -> Mapping[str, Any]:
         event = schedules.ScheduleEvent("s", 1, 0, "n", 0, 1, "w", fact)
-        return orjson.loads(schedules.encode_schedule_event(event, "default"))["data"]
+        return _read(schedules.encode_schedule_event(event, "default"))
 
     for kind in _written(schedules.ScheduleData):
         yield _event("schedules", kind, data_of, {"schedule": {"type": "string"}}, {})
@@ -107,7 +107,7 @@ def _of_schedules() -> Iterator[EventSchema]:
 def _of_parked() -> Iterator[EventSchema]:
     def data_of(fact: Any) -> Mapping[str, Any]:
         event = parked.ParkedEvent("s", 1, 0, "n", 0, 1, "w", fact)
-        return orjson.loads(parked.encode_parked_event(event, "default"))["data"]
+        return _read(parked.encode_parked_event(event, "default"))
 
     for kind in _written(parked.ParkedData):
         yield _event("parked", kind, data_of, {"signal": {"type": "string"}}, {})
@@ -289,7 +289,8 @@ def _error() -> Schema:
         envelope = Envelope(
             namespace="default", workflow_id="i", workflow="w", ray_id="r", partition=0, epoch=1, worker="w"
         )
-        return orjson.loads(envelope.encode(1, 0, ev.WorkflowFailed(error)))["data"]["error"]
+        found: Mapping[str, Any] = _read(envelope.encode(1, 0, ev.WorkflowFailed(error)))["error"]
+        return found
 
     return {"description": _told(ev.ErrorInfo), **_data(ev.ErrorInfo, data_of)}
 
@@ -300,9 +301,16 @@ def _handler() -> Schema:
             namespace="default", workflow_id="i", workflow="w", ray_id="r", partition=0, epoch=1, worker="w"
         )
         loop = ev.LoopCommitted(((1,),), 1, 1, b"{}", handlers=(handler,))
-        return orjson.loads(envelope.encode(1, 0, loop))["data"]["handlers"][0]
+        found: Mapping[str, Any] = _read(envelope.encode(1, 0, loop))["handlers"][0]
+        return found
 
     return {"description": _told(ev.RollbackHandler), **_data(ev.RollbackHandler, data_of)}
+
+
+def _read(line: bytes) -> Mapping[str, Any]:
+    """The data of an event as it was written."""
+    data: Mapping[str, Any] = orjson.loads(line)["data"]
+    return data
 
 
 _DEFINITIONS: Final[dict[str, Callable[[], Schema]]] = {"error": _error, "handler": _handler}

@@ -227,7 +227,7 @@ def test_the_broker_of_compose_yaml_is_set_as_a_log_on_one_broker_needs_it() -> 
 async def test_a_broker_with_the_settings_of_compose_yaml_serves_a_log(tmp_path: Path) -> None:
     places = ("listeners", "log.dirs", "controller.quorum.voters", "node.id")
     settings = {name.replace(".", "_"): value for name, value in composed().items() if not name.endswith(places)}
-    with own_broker(**settings) as broker:
+    with own_broker(other=None, **settings) as broker:
         log = await open_kafka_log(f"kafka://{broker.bootstrap}/shop?state_dir={tmp_path}", partitions=1)
         assert (await log.acquire(0)).epoch == 1
         await log.close()

@@ -102,7 +102,7 @@ async def _append(log: Log, section: Section) -> None:
 
 
 async def _read(log: Log) -> None:
-    for topic in _topics(log, (*OWNERS_TOPICS, *ANYONES_TOPICS)):
+    for topic in _topics(log, (*OWNERS_TOPICS, "replies", "messages")):
         await log.refresh((topic, 0))
     assert list(log.read(f"{log.namespace}.events", 0))
 

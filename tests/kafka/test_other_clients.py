@@ -1,5 +1,9 @@
 """Programs that know nothing of this library read what it writes, by the page that says how (docs/kafka-contract.md)."""
 
+# pyright: reportPrivateImportUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+# The stubs of confluent-kafka leave open what its admin gives, and what its filters may leave out.
+
 from __future__ import annotations
 
 import asyncio

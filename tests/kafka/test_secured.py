@@ -1,5 +1,9 @@
 """Clusters that are reached by TLS, and want a password or a token: by both client libraries, and nothing secret is told."""
 
+# pyright: reportPrivateImportUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+# The stubs of confluent-kafka leave open what its admin gives, and what its filters may leave out.
+
 from __future__ import annotations
 
 import base64

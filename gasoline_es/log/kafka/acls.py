@@ -38,6 +38,7 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
     """Return what everybody needs. ``group``: what consumers' groups begin with; as the topics do unless given."""
     name = f"{prefix}{namespace}."
     everything = (*OWNERS_TOPICS, *_ANYONES, WORKERS)
+    to_read = [kind for kind in everything if kind != "inbox"]  # which is its owner's alone
     return [
         Acl("administrator", "topic", name, True, "Create"),
         Acl("administrator", "topic", name, True, "Describe"),
@@ -46,10 +47,12 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
         # What was consumed is removed from the broker.
         *_topics("worker", name, ("inbox",), ("Delete",)),
         Acl("worker", "transactional-id", name, True, "Write"),
-        *_topics("client", name, everything, ("DescribeConfigs", "Read")),
+        *_topics("client", name, everything, ("DescribeConfigs",)),
+        *_topics("client", name, to_read, ("Read",)),
         *_topics("client", name, _ANYONES, ("Write",)),
         Acl("client", "transactional-id", f"{name}client.", True, "Write"),
-        *_topics("reader", name, everything, ("DescribeConfigs", "Read")),
+        *_topics("reader", name, everything, ("DescribeConfigs",)),
+        *_topics("reader", name, to_read, ("Read",)),
         *_topics("consumer", name, PUBLIC_TOPICS, ("Read",)),
         Acl("consumer", "group", name if group is None else group, True, "Read"),
     ]
