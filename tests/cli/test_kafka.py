@@ -135,7 +135,7 @@ def test_permissions_are_those_that_each_role_needs() -> None:
     writes = {one["name"] for one in done.objects if one["role"] == "client" and one["operation"] == "Write"}
     assert "eu.shop.events" not in writes  # nobody but a worker can write an event
     readers = {one["operation"] for one in done.objects if one["role"] == "reader"}
-    assert readers == {"DescribeConfigs", "Read"}
+    assert readers == {"Describe", "DescribeConfigs", "Read"}
 
 
 def test_permissions_as_a_script_name_the_principals_that_were_given() -> None:

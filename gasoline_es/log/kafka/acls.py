@@ -53,6 +53,7 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
         Acl("client", "transactional-id", f"{name}client.", True, "Write"),
         *_topics("reader", name, everything, ("DescribeConfigs",)),
         *_topics("reader", name, to_read, ("Read",)),
+        *_topics("reader", name, ("inbox",), ("Describe",)),
         *_topics("consumer", name, PUBLIC_TOPICS, ("Read",)),
         Acl("consumer", "group", name if group is None else group, True, "Read"),
     ]
