@@ -86,6 +86,12 @@ services: $(VENV)/.installed-dev
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends default-jre-headless maven >/dev/null; \
 	  } && $(BIN)/python -m tests.kafka_server; \
 	} || echo 'There is no Kafka broker here: the tests that need one are skipped, or fail in CI.'
+	@command -v kcat >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+	    echo 'Installing kcat, which reads what the Kafka log writes'; \
+	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends kcat >/dev/null; \
+	  }; \
+	} || echo 'There is no kcat here: the test that reads by it is skipped, or fails in CI.'
 
 # Every check runs, whatever the others say. pytest comes last, so that its closing line closes the output.
 test: $(VENV)/.installed-dev services

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gasoline_es.cli import logs, projections, registry, replaying, schedules, signals, workers, workflows
+from gasoline_es.cli import kafka, logs, projections, registry, replaying, schedules, signals, workers, workflows
 from gasoline_es.cli.dev.command import dev
 from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
@@ -93,6 +93,7 @@ app.add_typer(schedules.commands, name="schedule")
 app.add_typer(projections.commands, name="projections")
 app.add_typer(workers.commands, name="worker")
 app.add_typer(logs.commands, name="log")
+app.add_typer(kafka.commands, name="kafka")
 app.command("dev", short_help="Run the workflows of a module while you write them: reload when saved.")(dev)
 app.command("registry", short_help="Show which workers live, and what they have registered.")(registry.registry)
 app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)
@@ -153,6 +154,7 @@ def options(
       gasoline projections status
       gasoline registry
       gasoline log verify
+      gasoline kafka topics
       gasoline replay-check shop.orders
       gasoline dev shop.orders
 

@@ -20,7 +20,9 @@ _FIRST: Coordinate = (1,)
 # One spelling per location (no leading zeros, one space after each comma), so that a text can serve as a key.
 _ORDINATE = r"(?:0|[1-9][0-9]{0,17})"
 _COORDINATE = rf"{_ORDINATE}(?:\.{_ORDINATE})*"
-_LOCATION = re.compile(rf"\{{(?:{_COORDINATE}(?:, {_COORDINATE})*)?\}}")
+LOCATION_PATTERN = rf"\{{(?:{_COORDINATE}(?:, {_COORDINATE})*)?\}}"
+"""What a location is written like: a regular expression of the whole text, as all dialects read it."""
+_LOCATION = re.compile(LOCATION_PATTERN)
 
 
 @lru_cache(maxsize=16_384)

@@ -12,6 +12,7 @@ from gasoline_es.log.kafka import topics
 from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.runtime import node
 from tests.engine.harness import World
+from tests.engine.held_to_schemas import held_to_schemas
 from tests.kafka.cluster_of_memory import cluster_for_all
 
 
@@ -20,6 +21,13 @@ def at_once() -> Iterator[None]:
     """Views are stored as soon as they change: nearly everything that is over is read from the store."""
     with pytest.MonkeyPatch.context() as patch:  # one of its own: a test's is to be undone before its world ends
         patch.setattr(node, "SAVE_AFTER_S", 0.0)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def as_published() -> Iterator[None]:
+    """What others read of it is as docs/schemas says."""
+    with held_to_schemas():
         yield
 
 

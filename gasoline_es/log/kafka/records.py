@@ -17,7 +17,7 @@ from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Out, Reader
 from gasoline_es.log.port import NewRecord, Offset, Record, check_size, check_value
 
-_STRUCTURED: Final = b"application/cloudevents+json"
+STRUCTURED: Final = b"application/cloudevents+json"
 _OF_EVENTS: Final = ("content-type", "ce_type", "ce_subject")
 """The headers of events, which are none of the port's record."""
 _TYPE: Final = re.compile(rb'"type":"(gasoline\.[a-z_.]+v[0-9]+)"')
@@ -54,7 +54,7 @@ def to_kafka(new: NewRecord, prefix: str) -> Out:
     if value is not None and holds_events(new.topic):
         kind = _TYPE.search(value)
         if kind is not None:
-            headers += zip(_OF_EVENTS, (_STRUCTURED, kind[1], key.partition(b"/")[0]), strict=True)
+            headers += zip(_OF_EVENTS, (STRUCTURED, kind[1], key.partition(b"/")[0]), strict=True)
     size = len(key) + len(value or b"") + sum(len(name) + len(text) for name, text in headers) + _OVERHEAD
     check_size(new.topic, new.partition, new.key, size)
     return Out(Feed(topic, new.partition), key, value, headers, max(new.time_us // 1000, 0))

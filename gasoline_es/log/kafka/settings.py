@@ -151,10 +151,7 @@ def make_driver(
 
     Raises: LogError: a setting is unknown, missing or contradicts another. ExtraMissing: the driver is not installed.
     """
-    environ = os.environ if environ is None else environ
-    security = read_security(
-        address.servers, address.config or environ.get(CONFIG_VARIABLE) or None, environ, oauth_token
-    )
+    security = security_of(address, environ, oauth_token)
     installed = find_spec("confluent_kafka") is not None
     if address.driver == "confluent" and not installed:
         raise ExtraMissing(
@@ -164,6 +161,14 @@ def make_driver(
     if address.driver == "confluent" or (address.driver is None and installed):
         return _confluent(address, security)
     return _kafka_python(address, security)
+
+
+def security_of(
+    address: Address, environ: Mapping[str, str] | None = None, oauth_token: TokenCall | None = None
+) -> Security:
+    """Read how a cluster is reached. Raises: as :func:`make_driver`, which says what is what."""
+    environ = os.environ if environ is None else environ
+    return read_security(address.servers, address.config or environ.get(CONFIG_VARIABLE) or None, environ, oauth_token)
 
 
 def _confluent(address: Address, security: Security) -> Driver:

@@ -14,6 +14,8 @@ from gasoline_es.log.names import check_partitions
 PARTITIONS_DEFAULT: Final = 32
 WORKERS: Final = "workers"
 """Who works on the namespace: one partition, see :mod:`gasoline_es.log.kafka.who`."""
+PUBLIC_TOPICS: Final = ("events", "schedules", "parked", "stored")
+"""What others may read, and build upon. The rest is between processes of this library, and may change with any version."""
 ASK_S: Final = 30.0
 _HOUR_MS: Final = 3_600_000
 
@@ -45,12 +47,15 @@ class Wanted:
     partitions: int
     policy: Mapping[str, str]
     checked: tuple[str, ...]
+    """The settings that are an error when they are otherwise."""
+    kind: str
+    """Its name without prefix and namespace."""
 
 
 def topics_of(prefix: str, namespace: str, partitions: int) -> list[Wanted]:
     """Return the topics of a namespace."""
     return [
-        Wanted(f"{prefix}{namespace}.{kind}", 1 if kind == WORKERS else partitions, policy, _CHECKED[kind])
+        Wanted(f"{prefix}{namespace}.{kind}", 1 if kind == WORKERS else partitions, policy, _CHECKED[kind], kind)
         for kind, policy in _POLICIES.items()
     ]
 
@@ -92,18 +97,44 @@ def _check(wanted: Wanted, found: TopicInfo | None) -> None:
         raise LogError(
             f"topic {wanted.name} was made and is not there: look whether the cluster is well", topic=wanted.name
         )
-    if found.partitions != wanted.partitions:
-        raise LogError(
-            f"topic {wanted.name} has {found.partitions} partitions and must have {wanted.partitions}: the topics of a "
-            f"namespace have as many as its events, for ever. Records would be looked for where they are not",
-            topic=wanted.name,
-        )
-    for name in wanted.checked:
-        if found.config.get(name) != wanted.policy[name]:
+    for one in differences(wanted, found):
+        if one.setting is None:
             raise LogError(
-                f"topic {wanted.name} has {name}={found.config.get(name)} and must have {name}={wanted.policy[name]}, or "
-                f"records are lost. Set it: kafka-configs.sh --alter --topic {wanted.name} --add-config "
-                f"{name}={wanted.policy[name]}",
+                f"topic {wanted.name} has {one.found} partitions and must have {one.wanted}: the topics of a namespace have "
+                f"as many as its events, for ever. Records would be looked for where they are not",
                 topic=wanted.name,
-                setting=name,
             )
+        if one.refused:
+            raise LogError(
+                f"topic {wanted.name} has {one.setting}={one.found} and must have {one.setting}={one.wanted}, or records "
+                f"are lost. Set it: kafka-configs.sh --alter --topic {wanted.name} --add-config {one.setting}={one.wanted}",
+                topic=wanted.name,
+                setting=one.setting,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What of a topic is otherwise than it is made. ``setting`` None: its partition count.
+
+    ``refused``: opening the namespace refuses it, because records would be lost. The others are the administrator's.
+    """
+
+    topic: str
+    setting: str | None
+    wanted: str
+    found: str | None
+    refused: bool
+
+
+def differences(wanted: Wanted, found: TopicInfo) -> list[Difference]:
+    """Return in what a topic that is there differs from what it is made as."""
+    found_otherwise = [
+        Difference(wanted.name, name, value, found.config.get(name), name in wanted.checked)
+        for name, value in wanted.policy.items()
+        if found.config.get(name) != value
+    ]
+    if found.partitions != wanted.partitions:
+        count = Difference(wanted.name, None, str(wanted.partitions), str(found.partitions), True)
+        return [count, *found_otherwise]
+    return found_otherwise

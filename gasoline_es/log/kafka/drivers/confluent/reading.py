@@ -23,6 +23,7 @@ from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError
 
 _EOF: Final = codes._PARTITION_EOF
 _NO_OFFSET: Final = codes._AUTO_OFFSET_RESET
+_NO_GROUP: Final = codes.GROUP_AUTHORIZATION_FAILED
 
 
 class ConfluentReader(LookingUp):
@@ -111,6 +112,8 @@ class ConfluentReader(LookingUp):
             self._positions[feed] = max(self._positions.get(feed, FIRST), message.offset())
         elif error.code() == _NO_OFFSET:
             self._failed = self._gone(feed, self._positions.get(feed, FIRST))
+        elif error.code() == _NO_GROUP:
+            pass  # the library looks for the coordinator of its group, though it joins none: nobody has to be allowed that
         elif is_for_good(error) or error.fatal():
             self._failed = broker_error("nothing can be read", self._config, error)
         return None

@@ -1,0 +1,1 @@
+"""What a namespace's topics hold, for whoever reads them without this library: JSON Schemas, and an AsyncAPI document."""
