@@ -25,6 +25,7 @@ from eventsourcing.tests import persistence as cases
 from eventsourcing.tests import projection as projection_cases
 from eventsourcing.utils import Environment, get_topic
 
+from gasoline_es.log.kafka import opening
 from gasoline_es.persistence import (
     GasolineAggregateRecorder,
     GasolineApplicationRecorder,
@@ -32,7 +33,6 @@ from gasoline_es.persistence import (
     GasolineProcessRecorder,
     GasolineTrackingRecorder,
 )
-from gasoline_es.log.kafka import opening
 from gasoline_es.runtime import lending
 from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
 from tests.persistence.views import CountersOnTheLog
@@ -92,8 +92,7 @@ class OnClusterOfMemory(OnMemory):
     def new_log(self) -> str:
         self.state = tempfile.mkdtemp(prefix="gasoline-cases-")
         self.addCleanup(shutil.rmtree, self.state, ignore_errors=True)
-        cluster = Cluster()
-        stands_in = mock.patch.object(opening, "make_driver", lambda _: MemoryDriver(cluster))
+        stands_in = mock.patch.object(opening, "make_driver", return_value=MemoryDriver(Cluster()))
         stands_in.start()
         self.addCleanup(stands_in.stop)
         return f"kafka://in-memory:9092?{urlencode({'state_dir': self.state})}"

@@ -7,8 +7,8 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
@@ -23,9 +23,9 @@ from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
+from tests.engine.conftest import kafka_world
 from tests.engine.harness import Fate, Process, World, kills, soon
-from tests.engine.kafka_world import kafka_world
-from tests.kafka.cluster_of_memory import Fault
+from tests.kafka.cluster_of_memory import Cluster, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,6 +54,14 @@ async def stored(journal: Journal) -> list[tuple[str, int]]:
     return [(data.originator, data.version) for data in datas if isinstance(data, EventStored)]
 
 
+@contextmanager
+def on_kafka(state_dir: Path) -> Generator[tuple[World, Cluster]]:
+    with pytest.MonkeyPatch.context() as patch:
+        made = kafka_world(patch, state_dir)
+        assert made.cluster is not None
+        yield made, made.cluster
+
+
 @pytest.fixture(params=["memory", "file", "kafka"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[World]:
     with ExitStack() as stack:
@@ -63,7 +71,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             case "file":
                 made = World(f"file:{tmp_path}/log")
             case _:
-                made, _ = stack.enter_context(kafka_world(tmp_path))
+                made, _ = stack.enter_context(on_kafka(tmp_path))
         yield made
         await made.end()
 
@@ -229,7 +237,7 @@ async def test_what_is_too_much_for_a_request_is_decided_where_it_is_asked(world
 async def test_of_two_that_write_one_version_one_wins_also_when_an_answer_gets_lost(
     fault: Fault, whose: str, tmp_path: Path
 ) -> None:
-    with kafka_world(tmp_path) as (world, cluster):
+    with on_kafka(tmp_path) as (world, cluster):
         (_, here), (b, there) = await process(world), await process(world)
         await here.store(events("a", 1))
         transactional_id = "default.0" if whose == "owner" else f"default.client.{b.log.incarnation}"
@@ -249,7 +257,7 @@ async def test_of_two_that_write_one_version_one_wins_also_when_an_answer_gets_l
 
 async def test_an_owner_that_was_frozen_reads_what_its_successor_has_written(tmp_path: Path) -> None:
     """It is not told that it was taken for dead, and appends nothing by which it would find out."""
-    with kafka_world(tmp_path) as (world, cluster):
+    with on_kafka(tmp_path) as (world, _):
         (a, here), (_, there) = await process(world), await process(world)
         await here.store(events("a", 1))
         assert world.tell_death is not None
@@ -264,7 +272,7 @@ async def test_an_owner_that_was_frozen_reads_what_its_successor_has_written(tmp
 
 
 async def test_reads_wait_for_what_is_being_appended_and_then_have_it(tmp_path: Path) -> None:
-    with kafka_world(tmp_path) as (world, _):
+    with on_kafka(tmp_path) as (world, _):
         a, here = await process(world)
         await here.store(events("a", 1))
         a.log.open_gate.clear()
@@ -337,7 +345,10 @@ def test_writers_that_are_killed_lose_nothing_and_a_subscription_elsewhere_sees_
 def test_rivals_on_a_broker_record_each_version_once_and_a_subscription_elsewhere_sees_all_of_it(
     kafka_bootstrap: str, kafka_namespace: str, tmp_path: Path
 ) -> None:
-    versions, urls = 40, [f"kafka://{kafka_bootstrap}?prefix={kafka_namespace}.&state_dir={tmp_path}/{n}" for n in "abc"]
+    versions, urls = (
+        40,
+        [f"kafka://{kafka_bootstrap}?prefix={kafka_namespace}.&state_dir={tmp_path}/{n}" for n in "abc"],
+    )
     factory, recorder = recorder_on(urls[0])
     originator = uuid4()
     with recorder.subscribe() as subscription:
