@@ -31,7 +31,6 @@ from gasoline_es.core import codec
 from gasoline_es.core.events import Event
 from gasoline_es.core.topics import Topics
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
-from gasoline_es.log.kafka import opening
 from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.log.memory import MemoryLog, open_memory_log
 from gasoline_es.log.port import Epoch, NewRecord, Section
@@ -44,7 +43,7 @@ from gasoline_es.persistence import (
 )
 from gasoline_es.persistence.histories import GasolineHistoryRecorder, HistoryFactory
 from tests.engine.harness import PATIENCE_S
-from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
+from tests.kafka.cluster_of_memory import cluster_for_all
 from tests.persistence.history_views import PARTITIONS, Runner, environment, run_workflows, runners
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,12 +57,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         case "file":
             return f"file:{tmp_path}/log"
         case _:
-            return on_a_cluster(Cluster(), tmp_path, monkeypatch)
-
-
-def on_a_cluster(cluster: Cluster, state: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(opening, "make_driver", lambda _: MemoryDriver(cluster))
-    return f"kafka://in-memory:9092?state_dir={state}"
+            cluster_for_all(monkeypatch)
+            return f"kafka://memory:9092?state_dir={tmp_path}"
 
 
 def histories(url: str) -> list[WorkflowHistory]:
@@ -121,7 +116,7 @@ def test_on_kafka_ids_are_those_of_the_broker_whoever_reads_and_wherever_copies_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Markers and aborted records leave gaps, at the same places for everybody: also if this machine's copies are lost."""
-    cluster = Cluster()
+    cluster = cluster_for_all(monkeypatch)
     begun = set[str]()
 
     def lose_the_first_answer(transactional_id: str) -> None:
@@ -131,7 +126,7 @@ def test_on_kafka_ids_are_those_of_the_broker_whoever_reads_and_wherever_copies_
 
     owners = {f"shop.{partition}" for partition in range(PARTITIONS)}
     cluster.after_commit = lose_the_first_answer  # behind an owner's begin
-    url = on_a_cluster(cluster, tmp_path / "here", monkeypatch)
+    url = f"kafka://memory:9092?state_dir={tmp_path}/here"
     run_workflows(url, 8)
     before = {history.name: all_of(history) for history in histories(url)}
     for history, notifications in before.items():
@@ -148,7 +143,7 @@ def test_on_kafka_ids_are_those_of_the_broker_whoever_reads_and_wherever_copies_
     assert sum(map(len, before.values())) == 8 * 4
 
     run_workflows(url, 4)
-    elsewhere = on_a_cluster(cluster, tmp_path / "elsewhere", monkeypatch)
+    elsewhere = f"kafka://memory:9092?state_dir={tmp_path}/elsewhere"
 
     after = {history.name: all_of(history) for history in histories(elsewhere)}
     assert {name: some[: len(before[name])] for name, some in after.items()} == before

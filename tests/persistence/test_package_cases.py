@@ -107,8 +107,8 @@ class OnBroker(OnMemory):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def _broker(cls, request: pytest.FixtureRequest, kafka_bootstrap: str) -> None:
-        request.cls.bootstrap = kafka_bootstrap
+    def _broker(cls, kafka_bootstrap: str) -> None:
+        cls.bootstrap = kafka_bootstrap
 
     def new_log(self) -> str:
         self.state = tempfile.mkdtemp(prefix="gasoline-cases-")
@@ -292,7 +292,7 @@ class PatientCounters(CountersOnTheLog):
         timeout: float = 1.0,
         interrupt: threading.Event | None = None,
     ) -> None:
-        super().wait(application_name, notification_id, max(timeout, 30.0), interrupt)
+        super().wait(application_name, notification_id, max(timeout, 10.0), interrupt)
 
 
 class AggregatesOnClusterOfMemory(OnClusterOfMemory, Aggregates):
