@@ -17,9 +17,11 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, EnvType, resolve_topic
 
+from gasoline_es.errors import LogError
+from gasoline_es.log.kafka.settings import Address
 from gasoline_es.persistence.decisions import GasolineDCBRecorder
 from gasoline_es.persistence.journal import namespace_of
-from gasoline_es.persistence.lease import JournalLease
+from gasoline_es.persistence.lease import JournalLease, translated
 from gasoline_es.persistence.recorders import (
     GasolineAggregateRecorder,
     GasolineApplicationRecorder,
@@ -40,15 +42,38 @@ def url_of(env: Environment) -> str:
     if not url:
         keys = " or ".join(env.create_keys(GASOLINE_LOG))
         raise InfrastructureFactoryError(
-            f"no log is named for application {env.name!r}: set {keys} to the URL of one, file:DIRECTORY or memory:NAME"
+            f"no log is named for application {env.name!r}: set {keys} to the URL of one, file:DIRECTORY, "
+            f"kafka://HOST:9092 or memory:NAME"
         )
     return url
+
+
+def _is_kafka(url: str) -> bool:
+    return url.startswith("kafka:")
+
+
+def _refuse_another_namespace(env: Environment, url: str) -> None:
+    """Raises: InfrastructureFactoryError: the URL names a namespace that is not the application's. OperationalError: no URL."""
+    if not _is_kafka(url):
+        return
+    try:
+        named = Address.of(url).namespace
+    except LogError as error:
+        raise translated(error) from error
+    own = namespace_of(env.name)
+    if named not in (None, own):
+        keys = " or ".join(env.create_keys(GASOLINE_LOG))
+        raise InfrastructureFactoryError(
+            f"the URL of the log of application {env.name!r} names the namespace {named!r}, and the application has one of its "
+            f"own, {own!r}: leave the namespace out of {keys}, as in kafka://HOST:9092"
+        )
 
 
 class GasolineFactory(
     InfrastructureFactory[GasolineTrackingRecorder], DCBInfrastructureFactory[GasolineTrackingRecorder]
 ):
-    """Makes recorders on the log that ``GASOLINE_LOG`` names: ``file:./data``, or ``memory:NAME`` in this process alone.
+    """Makes recorders on the log that ``GASOLINE_LOG`` names: ``file:./data``, ``kafka://HOST:9092``, or ``memory:NAME`` in
+    this process alone.
 
     Each application has its own numbers there, by its name. The log is opened with the first recorder, once for a process;
     ``close`` lets go of it.
@@ -57,9 +82,10 @@ class GasolineFactory(
     GASOLINE_LOG: ClassVar[str] = GASOLINE_LOG
 
     def __init__(self, env: Environment | EnvType | None) -> None:
-        """Raises: InfrastructureFactoryError: the environment names no log."""
+        """Raises: InfrastructureFactoryError: the environment names no log, or a namespace that is not the application's."""
         super().__init__(env)
         self._url = url_of(self.env)
+        _refuse_another_namespace(self.env, self._url)
         self._lock = threading.Lock()
         self._lease: JournalLease | None = None
         self._closed = False
@@ -84,7 +110,13 @@ class GasolineFactory(
         return self._class(self.PROCESS_RECORDER_TOPIC, GasolineProcessRecorder)(self._leased())
 
     def dcb_recorder(self) -> DCBRecorder:
-        """Return a recorder of decisions. Raises: OperationalError."""
+        """Return a recorder of decisions. Raises: InfrastructureFactoryError: the log is on Kafka. OperationalError."""
+        if _is_kafka(self._url):
+            keys = " or ".join(self.env.create_keys(GASOLINE_LOG))
+            raise InfrastructureFactoryError(
+                f"application {self.env.name!r} records decisions (eventsourcing.dcb), which a log on Kafka does not keep: set "
+                f"{keys} to file:DIRECTORY or memory:NAME, or make aggregates of them"
+            )
         return GasolineDCBRecorder(self._leased())
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The histories of workflows as applications of ``eventsourcing``, to be read by its projections (decision 0034).
 
 Each partition of a namespace is one application: its notifications are the events of the workflows that lie there, in the order
-in which its owners have decided them. Their ids are 1, 2, 3 … without gaps, and the same for every reader and for ever.
+in which its owners have decided them. Their ids are the same for every reader and for ever: 1, 2, 3 … without gaps, but for
+Kafka, where they ascend with gaps (decision 0041).
 """
 
 from __future__ import annotations

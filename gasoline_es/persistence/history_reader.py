@@ -27,7 +27,10 @@ Read = tuple[int, Event, bytes]
 
 
 class HistoryReader:
-    """Reads the partitions of a namespace. An event's number is its offset on the log and one more: nobody gives it anew."""
+    """Reads the partitions of a namespace. An event's number is its offset on the log and one more: nobody gives it anew.
+
+    So numbers ascend, and on Kafka have gaps (decision 0041).
+    """
 
     def __init__(self, log: Log) -> None:
         self.partition_count: Final = log.partition_count

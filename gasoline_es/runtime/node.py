@@ -430,11 +430,35 @@ class Node:
 
     async def stored(self, index: int) -> StoredView:
         """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
+        if self.log.remote:
+            while (partition := self.partitions.get(index)) is not None:
+                if await self._still_owned(partition):
+                    return self._views[index].stored
         return (await self._views_and_beside(index)).stored
 
+    async def _still_owned(self, partition: Partition) -> bool:
+        """Whether a partition is ours as of now. Where a network lies between, another may have it and be writing there."""
+        asked: asyncio.Future[LogError | None] = self.loop.create_future()
+
+        def done(error: LogError | None) -> None:
+            if not asked.done():
+                asked.set_result(error)
+
+        # An append, also of nothing, is answered only if the partition is still ours. What was under way comes before it.
+        partition.when_durable(done)
+        error = await asked
+        if error is None:
+            return self.partitions.get(partition.index) is partition
+        if not partition.lost:
+            raise error
+        async with self._locks[partition.index]:  # until whoever gives it up has done so
+            self.check()
+        return False
+
     def stored_now(self, index: int) -> StoredView | None:
-        """The same without looking at the log, where this process owns the partition; None: it does not."""
-        return self._views[index].stored if index in self.partitions and self.failure is None else None
+        """The same without looking at the log, where this process owns the partition; None: it does not, or has to look."""
+        at_hand = index in self.partitions and self.failure is None and not self.log.remote
+        return self._views[index].stored if at_hand else None
 
     async def _views_and_beside(self, index: int) -> Views:
         _ = await self.views(index)

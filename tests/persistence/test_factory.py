@@ -47,6 +47,30 @@ def test_without_a_log_it_says_which_variables_name_one() -> None:
         InfrastructureFactory.construct(Environment("Orders", {"PERSISTENCE_MODULE": "gasoline_es.persistence"}))
 
 
+def test_on_kafka_decisions_are_refused_before_anything_is_opened() -> None:
+    factory = GasolineFactory(Environment("shop", {"GASOLINE_LOG": "kafka://nowhere:1"}))
+
+    with pytest.raises(InfrastructureFactoryError) as refused:
+        factory.dcb_recorder()
+
+    assert (
+        "eventsourcing.dcb), which a log on Kafka does not keep: set SHOP_GASOLINE_LOG or GASOLINE_LOG to file:"
+        in str(refused.value)
+    )
+
+
+def test_on_kafka_an_application_has_a_namespace_of_its_own() -> None:
+    GasolineFactory(Environment("shop", {"GASOLINE_LOG": "kafka://nowhere:1"}))
+    GasolineFactory(Environment("shop", {"GASOLINE_LOG": "kafka://nowhere:1/es-shop"}))
+
+    with pytest.raises(
+        InfrastructureFactoryError, match=r"names the namespace 'default', and .* of its own, 'es-shop': leave"
+    ):
+        GasolineFactory(Environment("shop", {"GASOLINE_LOG": "kafka://nowhere:1/default"}))
+    with pytest.raises(OperationalError, match="a user in it"):
+        GasolineFactory(Environment("shop", {"GASOLINE_LOG": "kafka://me:secret@nowhere:1"}))
+
+
 def test_a_view_for_another_module_is_refused() -> None:
     factory, _ = factory_for("shop", "memory:views")
 

@@ -7,7 +7,8 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
@@ -22,7 +23,9 @@ from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
+from tests.engine.conftest import kafka_world
 from tests.engine.harness import Fate, Process, World, kills, soon
+from tests.kafka.cluster_of_memory import Cluster, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,11 +54,26 @@ async def stored(journal: Journal) -> list[tuple[str, int]]:
     return [(data.originator, data.version) for data in datas if isinstance(data, EventStored)]
 
 
-@pytest.fixture(params=["memory", "file"])
+@contextmanager
+def on_kafka(state_dir: Path) -> Generator[tuple[World, Cluster]]:
+    with pytest.MonkeyPatch.context() as patch:
+        made = kafka_world(patch, state_dir)
+        assert made.cluster is not None
+        yield made, made.cluster
+
+
+@pytest.fixture(params=["memory", "file", "kafka"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[World]:
-    made = World(None if request.param == "memory" else f"file:{tmp_path}/log")
-    yield made
-    await made.end()
+    with ExitStack() as stack:
+        match request.param:
+            case "memory":
+                made = World()
+            case "file":
+                made = World(f"file:{tmp_path}/log")
+            case _:
+                made, _ = stack.enter_context(on_kafka(tmp_path))
+        yield made
+        await made.end()
 
 
 async def process(world: World) -> tuple[Process, Journal]:
@@ -211,6 +229,64 @@ async def test_what_is_too_much_for_a_request_is_decided_where_it_is_asked(world
     assert await end(there) == 12
 
 
+# --- over a network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whose", ["owner", "client"])
+@pytest.mark.parametrize("fault", ["unanswered", "lost", "open", "aborted"])
+async def test_of_two_that_write_one_version_one_wins_also_when_an_answer_gets_lost(
+    fault: Fault, whose: str, tmp_path: Path
+) -> None:
+    with on_kafka(tmp_path) as (world, cluster):
+        (_, here), (b, there) = await process(world), await process(world)
+        await here.store(events("a", 1))
+        transactional_id = "default.0" if whose == "owner" else f"default.client.{b.log.incarnation}"
+        cluster.faults[transactional_id] = [fault]
+
+        outcomes = await soon(
+            asyncio.gather(here.store(events("a", 2)), there.store(events("a", 2)), return_exceptions=True)
+        )
+
+        assert cluster.faults[transactional_id] == [], "the answer that gets lost was asked for"
+        assert sorted(map(str, map(type, outcomes))) == sorted([str(int), str(StoreConflict)])
+        assert 2 in outcomes
+        for journal in (here, there):
+            assert await stored(journal) == [("a", 1), ("a", 2)]
+        await world.end()
+
+
+async def test_an_owner_that_was_frozen_reads_what_its_successor_has_written(tmp_path: Path) -> None:
+    """It is not told that it was taken for dead, and appends nothing by which it would find out."""
+    with on_kafka(tmp_path) as (world, _):
+        (a, here), (_, there) = await process(world), await process(world)
+        await here.store(events("a", 1))
+        assert world.tell_death is not None
+        world.tell_death(a.log.incarnation)
+        while await there._node.own(0) is None:
+            await there._node.log.refresh()
+        assert await soon(there.store(events("a", 2))) == 2
+
+        assert await soon(end(here)) == 2
+        assert await stored(here) == [("a", 1), ("a", 2)]
+        await world.end()
+
+
+async def test_reads_wait_for_what_is_being_appended_and_then_have_it(tmp_path: Path) -> None:
+    with on_kafka(tmp_path) as (world, _):
+        a, here = await process(world)
+        await here.store(events("a", 1))
+        a.log.open_gate.clear()
+        a.log.asked.clear()
+        storing = asyncio.ensure_future(here.store(events("a", 2)))
+        await soon(a.log.asked.wait())
+        reading = asyncio.ensure_future(end(here))
+
+        a.log.open_gate.set()
+
+        assert await soon(storing) == await soon(reading) == 2
+        await world.end()
+
+
 # --- processes of the operating system --------------------------------------------------------------------------------
 
 
@@ -263,6 +339,41 @@ def test_writers_that_are_killed_lose_nothing_and_a_subscription_elsewhere_sees_
                 assert (one.originator_id, one.originator_version) == (originator, 2 * version + more)
     kept = [(one.originator_id, one.originator_version) for one in seen]
     assert len(set(kept)) == len(kept)
+
+
+@pytest.mark.soak
+def test_rivals_on_a_broker_record_each_version_once_and_a_subscription_elsewhere_sees_all_of_it(
+    kafka_bootstrap: str, kafka_namespace: str, tmp_path: Path
+) -> None:
+    versions, urls = (
+        40,
+        [f"kafka://{kafka_bootstrap}?prefix={kafka_namespace}.&state_dir={tmp_path}/{n}" for n in "abc"],
+    )
+    factory, recorder = recorder_on(urls[0])
+    originator = uuid4()
+    with recorder.subscribe() as subscription:
+        rivals = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-m", "tests.persistence.rival", url, str(originator), str(versions)],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for url in urls[1:]
+        ]
+        seen = list(itertools.islice(subscription, versions))
+        told = [rival.communicate(timeout=60)[0].split() for rival in rivals]
+    factory.close()
+
+    assert [rival.returncode for rival in rivals] == [0, 0]
+    assert [(one.id, one.originator_version) for one in seen] == [(n, n) for n in range(1, versions + 1)]
+    won = [[int(number) for number in one if number != "-"] for one in told]
+    assert [len(one) for one in told] == [versions, versions], "each of them has tried each version"
+    assert sorted(won[0] + won[1]) == list(range(1, versions + 1))
+    assert {one.id: one.state.decode() for one in seen} == {
+        number: str(rival.pid) for rival, numbers in zip(rivals, won, strict=True) for number in numbers
+    }
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
