@@ -153,6 +153,7 @@ def options(
       gasoline projections status
       gasoline registry
       gasoline log verify
+      gasoline log copy file:./data kafka://broker:9092/shop
       gasoline replay-check shop.orders
       gasoline dev shop.orders
 

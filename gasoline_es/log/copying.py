@@ -147,8 +147,8 @@ async def reopen_log(log: Log, clock: Clock | None = None) -> None:
             "was moved for good" if moving is not None and moving.state == "left" else "is not being moved from here"
         )
         raise CopyRefused(
-            f"namespace {log.namespace!r} of {log.url} {closed}: only one whose copy was broken off, before all was copied, can "
-            f"be opened again",
+            f"namespace {log.namespace!r} of {log.url} {closed}: only one whose copy was broken off, before all was "
+            f"copied, can be opened again",
             url=log.url,
         )
     # The first partition last: until then nobody opens the log.
@@ -479,8 +479,8 @@ class _Copying:
                 if (tracked := tracks_histories(names, self._old.namespace)) is not None:
                     raise CopyRefused(
                         f"record {record.key!r} of stored says how far an application has followed the histories {tracked!r}, "
-                        f"by the numbers that events have here: they get others at the new place, as the number of partitions or "
-                        f"the kind of log is another. Copy to a log in files with the same number of partitions",
+                        f"by the numbers that events have here: they get others at the new place, as the number of partitions "
+                        f"or the kind of log is another. Copy to a log in files with the same number of partitions",
                         url=self._old.url,
                     )
 
@@ -726,7 +726,8 @@ class _Copying:
         differs = next(name for name, one, other in zip(want._fields, want, have, strict=True) if one != other)
         raise CopyRefused(
             f"{_where(topic, home, found)} of {self._new.url} is not {_where(topic, wanted.partition, wanted)} of "
-            f"{self._old.url}: the {differs} differs. What is there is not a copy of this log as it is now: copy to a new place",
+            f"{self._old.url}: the {differs} differs. What is there is not a copy of this log as it is now. "
+            f"Copy to a new place",
             topic=topic,
             partition=home,
             key=found.key,

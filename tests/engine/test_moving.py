@@ -1,10 +1,12 @@
-"""A namespace that is copied to another log: everything goes on there as it would have here, and nothing goes on here (0040)."""
+"""A namespace that is copied to another log: all goes on there as it would have here, and nothing here (0040)."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,19 @@ from typing import Any
 import pytest
 
 from gasoline_es import ActivityContext, Gasoline, WorkflowContext, activity, workflow
-from gasoline_es.clock import VirtualClock
 from gasoline_es.core.commands import Request, SendSignal, encode_request
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.topics import OWNERS_TOPICS
-from gasoline_es.errors import CopyRefused, GasolineError, LogCorrupt, LogError, LogMoved, NoSpace
+from gasoline_es.errors import CopyRefused, LogCorrupt, LogError, LogMoved, NoSpace
 from gasoline_es.log import copying
-from gasoline_es.log.copying import Copied, Progress, copy_between, copy_log, reopen, reopen_log
+from gasoline_es.log.copying import Copied, Progress, copy_between, copy_log, reopen
 from gasoline_es.log.kafka import log as kafka_log
 from gasoline_es.log.kafka import opening
 from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.log.kafka.settings import Address
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Section
-from tests.engine.harness import Process, ScriptedLog, World, assert_sound, consumed, soon, types
+from tests.engine.harness import Process, World, assert_sound, consumed, soon
 from tests.engine.test_schedules import report
 from tests.engine.workflows import Note, echo, nap, notes
 from tests.kafka.cluster_of_memory import Cluster, MemoryDriver
@@ -271,7 +272,7 @@ async def test_nobody_goes_on_at_the_old_place(place: NewWorld, kinds: tuple[str
     await client.settle()
     await client.stop()
     await move(old, new)
-    with pytest.raises(LogMoved, match="was moved to .* it goes on there, open that") as refused:
+    with pytest.raises(LogMoved, match=r"was moved to .* it goes on there, open that") as refused:
         async with Gasoline.open(old.url):
             pass
     assert (refused.value.state, refused.value.other) == ("left", (await opened_url(new)))
@@ -295,7 +296,7 @@ async def test_a_log_that_somebody_works_on_is_not_copied(place: NewWorld, kind:
     old, new = place(kind), place("memory")
     process = await old.process(partitions=2)
     await process.gasoline.dispatch(echo, "mine")
-    with pytest.raises(CopyRefused, match="is open for writing elsewhere .*: end that, and copy then"):
+    with pytest.raises(CopyRefused, match=r"is open for writing elsewhere .*: end that, and copy then"):
         await move(old, new)
     await process.gasoline.dispatch(echo, "undisturbed")
     await process.stop()
@@ -314,7 +315,7 @@ async def test_a_place_that_somebody_works_on_is_not_copied_to(place: NewWorld, 
     with pytest.raises(CopyRefused, match="is open for writing elsewhere"):
         await move(old, new)
     await worker.stop()
-    with pytest.raises(CopyRefused, match="holds something else: [0-9]+ records of "):
+    with pytest.raises(CopyRefused, match=r"holds something else: [0-9]+ records of "):
         await move(old, new)
     async with Gasoline.open(old.url):  # nothing was closed
         pass
@@ -413,31 +414,39 @@ async def die(log: Log) -> None:
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["lost", "unanswered"])
-@pytest.mark.parametrize("kinds", [("memory", "memory"), ("memory", "file"), ("memory", "kafka")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("memory", "memory"),
+        pytest.param(("memory", "file"), marks=pytest.mark.soak),
+        pytest.param(("memory", "kafka"), marks=pytest.mark.soak),
+        pytest.param(("kafka", "file"), marks=pytest.mark.soak),
+    ],
+    ids="-".join,
+)
 async def test_killed_at_any_append_and_run_again_nothing_is_lost_doubled_or_invented(
     place: NewWorld, kinds: tuple[str, str], written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "_APPEND_RECORDS", 7)
     number, over = 0, False
-    sample = place("memory")
-    ids = await live(sample, 2)
     while not over:
-        number += 1 if kinds[1] == "memory" else 4
-        old, new = place("memory"), place(kinds[1])
+        number += 1 if kinds == ("memory", "memory") else 3
+        old, new = map(place, kinds)
         gates[:], entered[:] = [asyncio.Event()], [asyncio.Event()]
         ids = await live(old, 2)
         held = await contents(old.url)
         counted = Counted(number, written=written)
         first, second = counted.watch(await open_log(old.url)), counted.watch(await open_log(new.url, partitions=3))
         try:
-            await copy_between(first, second, lambda: copying._open_again(second, "default"), clock=old.clock)
+            await copy_between(first, second, partial(copying._open_again, second, "default"), clock=old.clock)
             over = True
         except Ends:
             await assert_at_most_one_is_open(old, new)
         for log in (first, second):
             await die(log)
-        if new.tell_death is not None:
-            new.tell_death(second.incarnation)
+        for world, log in ((old, first), (new, second)):
+            if world.tell_death is not None:
+                world.tell_death(log.incarnation)
         await move(old, new)
         assert await contents(new.url) == held
         await assert_at_most_one_is_open(old, new)
@@ -462,12 +471,12 @@ async def assert_at_most_one_is_open(old: World, new: World) -> None:
     assert open_ones <= 1
 
 
-@pytest.mark.parametrize("kind", ["memory", "file", "kafka"])
-async def test_a_copy_that_was_broken_off_can_be_given_up(place: NewWorld, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "dies_at"), [("memory", 4), ("file", 8), ("kafka", 8)])
+async def test_a_copy_that_was_broken_off_can_be_given_up(place: NewWorld, kind: str, dies_at: int) -> None:
     old, new = place(kind), place("memory")
     ids = await live(old, 2)
     expected = {"notes": ["one", "two", "three"], "bought": "charged tea", "parked": ["early"]}
-    counted = Counted(4, written=True)
+    counted = Counted(dies_at, written=True)
     first, second = await open_log(old.url), counted.watch(await open_log(new.url, partitions=3))
     with pytest.raises(Ends):
         await copy_between(first, second, lambda: copying._open_again(second, "default"), clock=old.clock)
@@ -475,10 +484,10 @@ async def test_a_copy_that_was_broken_off_can_be_given_up(place: NewWorld, kind:
     await die(second)
     if old.tell_death is not None:
         old.tell_death(first.incarnation)
-    with pytest.raises(LogMoved, match="is being moved to .*`gasoline log reopen`"):
+    with pytest.raises(LogMoved, match=r"is being moved to .*`gasoline log reopen`"):
         async with Gasoline.open(old.url):
             pass
-    with pytest.raises(LogMoved, match="is a copy of .* that is not whole yet"):
+    with pytest.raises(LogMoved, match=r"is a copy of .* that is not whole yet"):
         async with Gasoline.open(new.url):
             pass
     await reopen(old.url)
@@ -489,8 +498,12 @@ async def test_a_copy_that_was_broken_off_can_be_given_up(place: NewWorld, kind:
     with pytest.raises(LogMoved):  # what was copied stays closed
         async with Gasoline.open(new.url):
             pass
-    # It is not a copy of what the log is by now; another place gets all of it.
-    with pytest.raises(CopyRefused, match="Copy to a new place|copy to a new place"):
+    if dies_at == 4:  # so far there were events only, which are still the first of all there are
+        await move(old, new)
+        assert await contents(new.url) == await contents(old.url)
+        return
+    # The command from the inbox has been consumed meanwhile: it must not be there too. Another place gets what is right.
+    with pytest.raises(CopyRefused, match="opy to a new place"):
         await move(old, new)
     await reopen(old.url)
     await move(old, place("memory"))
@@ -531,14 +544,10 @@ class Wrong:
 
 
 def _other_value(record: Any) -> Any:
-    from dataclasses import replace
-
     return replace(record, value=record.value.replace(b"tea", b"tee")) if b"tea" in record.value else record
 
 
 def _other_time(record: Any) -> Any:
-    from dataclasses import replace
-
     return replace(record, time_us=record.time_us + 1) if record.key.endswith("/2") else record
 
 
@@ -561,10 +570,8 @@ async def test_a_copy_that_is_not_the_same_is_told_and_not_opened(
     await live(old, 2)
     first, second = await open_log(old.url), await open_log(new.url, partitions=2)
 
-    from contextlib import asynccontextmanager
-
     @asynccontextmanager
-    async def wrong() -> AsyncIterator[Any]:
+    async def wrong() -> AsyncGenerator[Any]:
         yield Wrong(second, change)
 
     with pytest.raises(CopyRefused, match=named):
@@ -579,11 +586,11 @@ async def test_a_copy_that_is_not_the_same_is_told_and_not_opened(
 async def test_damage_of_the_old_place_is_an_error_that_names_where(place: NewWorld, tmp_path: Path) -> None:
     old, new = place("file"), place("memory")
     await live(old, 2)
-    (segment, *_) = sorted((Path(old.url.removeprefix("file:")) / "segments").rglob("*1"))
+    segment = Path(old.url.removeprefix("file:")) / "segments" / "0000000001.jsonl"
     raw = bytearray(segment.read_bytes())
     raw[len(raw) // 2] ^= 1
     segment.write_bytes(raw)
-    with pytest.raises(LogCorrupt, match="segment 1 .*byte [0-9]+"):
+    with pytest.raises(LogCorrupt, match=r"segment 1 .*byte [0-9]+"):
         await move(old, new)
 
 
@@ -592,7 +599,15 @@ async def test_progress_is_told(place: NewWorld, monkeypatch: pytest.MonkeyPatch
     old, new = place("memory"), place("memory")
     await live(old, 2)
     told: list[tuple[str, int, int]] = []
-    await move(old, new, 2, progress=lambda *one: told.append(one))
+
+    def tell(doing: str, done: int, total: int) -> None:
+        told.append((doing, done, total))
+
+    await move(old, new, 2, progress=tell)
     assert list(dict.fromkeys(doing for doing, _, _ in told)) == ["copying", "checking"]
     assert all(done <= total for _, done, total in told)
-    assert told[-1][1] == told[-1][2] == sum(len(one) for name, one in (await contents(old.url)).items() if name != "index")
+    assert (
+        told[-1][1]
+        == told[-1][2]
+        == sum(len(one) for name, one in (await contents(old.url)).items() if name != "index")
+    )
