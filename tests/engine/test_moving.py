@@ -218,7 +218,7 @@ DIRECTIONS = [
     ("file", 32, "memory", 3),
     ("file", 16, "kafka", 5),
     ("kafka", 5, "file", 16),
-    ("kafka", 3, "kafka", 8),
+    pytest.param("kafka", 3, "kafka", 8, marks=pytest.mark.soak),
     ("memory", 4, "memory", 4),
 ]
 
