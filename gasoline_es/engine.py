@@ -17,6 +17,7 @@ from gasoline_es.core.ports import ViewKeeper
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
+from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.projecting import AnyProjection, ProjectingWorker
@@ -283,6 +284,8 @@ class _Opening:
         check_outside_body("open the log outside and call its verbs in an activity, `await ctx.activity(…)`")
         log = await open_log(self._url, namespace=self._namespace, partitions=self._partitions, readonly=self._readonly)
         try:
+            if not self._readonly:
+                await check_not_moved(log)
             keeper = await _keeper(log)
         except BaseException:
             await log.close()

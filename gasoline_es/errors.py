@@ -282,5 +282,19 @@ class AppendUnknown(LogError):
     """Whether the append happened is not known yet; it is settled by reading back before the next append."""
 
 
+class CopyRefused(LogError):
+    """A log cannot be copied as things are: somebody works there, the new place holds something else, a record differs.
+
+    Fields: ``url``, or ``topic``, ``partition`` and ``key`` of a record.
+    """
+
+
+class LogMoved(LogError):
+    """The namespace goes on in another log, or its copy here is not whole; the message says which, and what to do.
+
+    Fields: ``url``, ``namespace``, ``other`` (the other log) and ``state`` (``leaving``, ``left`` or ``arriving``).
+    """
+
+
 class LogReadOnly(LogError):
     """The log was opened for reading, or is damaged and takes no writes until an operator acts."""

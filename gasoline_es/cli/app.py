@@ -155,6 +155,7 @@ def options(
       gasoline registry
       gasoline log verify
       gasoline kafka topics
+      gasoline log copy file:./data kafka://broker:9092/shop
       gasoline replay-check shop.orders
       gasoline dev shop.orders
 

@@ -1,4 +1,4 @@
-"""``gasoline log …``: info, verify, dump."""
+"""``gasoline log …``: info, verify, dump, copy, reopen."""
 
 from __future__ import annotations
 
@@ -107,6 +107,69 @@ def dump(
 
     del json  # there is one form; the option is taken so that every command takes it
     dump_log(_settings(context), Selection(topic, partition, key, workflow, values), Output(True))
+
+
+@commands.command(short_help="Move a namespace to another log, and check every record.")
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The log as it is: file:DIRECTORY or kafka://….")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The log that it goes to, which is new.")],
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            metavar="N",
+            min=1,
+            max=4096,
+            help="So many at the new place: 16 in files and 32 on Kafka unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Move a namespace to another log: files to Kafka, Kafka to files, to another number of partitions.
+
+    Nobody may have it open for writing meanwhile, neither here nor there: end its workers and clients first. From the
+    first record on the old place is closed; the new one opens when all of it is there and was read again from there,
+    compared record by record. Running workflows go on there, where they stood.
+
+    Broken off at any point, the same command again goes on from there. To stay at the old place instead:
+    gasoline --log FROM log reopen, as long as not all was copied. What was copied for good stays at the old place, to
+    be looked at.
+
+    \b
+    Examples:
+      gasoline log copy file:./data kafka://broker:9092/shop --partitions 64
+      gasoline --namespace shop log copy file:./data file:./larger --partitions 128
+
+    \b
+    JSON, one object: source, target, namespace, partitions [before, now],
+    topics {name: {records, found (there already, of a copy that was broken off),
+    digest (the same for equal records)}}, again (all had been copied before).
+    """
+    from gasoline_es.cli.copying import copy as copy_them
+    from gasoline_es.cli.output import Output
+
+    copy_them(_settings(context), source, target, partitions, Output(json))
+
+
+@commands.command(short_help="Go on in a log whose copy was broken off.")
+def reopen(context: typer.Context, json: Json = None) -> None:
+    """Let a namespace go on in its log although a copy of it was begun, which was broken off before all was copied.
+
+    What was copied so far stays closed at the new place, and is of no use but to copy again.
+
+    \b
+    Example:
+      gasoline --log file:./data log reopen
+
+    \b
+    JSON, one object: url, namespace.
+    """
+    from gasoline_es.cli.copying import open_again
+    from gasoline_es.cli.output import Output
+
+    open_again(_settings(context), Output(json))
 
 
 def _settings(context: typer.Context) -> Settings:

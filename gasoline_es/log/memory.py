@@ -301,6 +301,16 @@ class MemoryLog(Log):
             if namespace == self.namespace and incarnation in self.store.living
         ]
 
+    def others(self) -> list[Member]:
+        """Return the other handles that may write (see the port)."""
+        self._readable()
+        found = {
+            handle.incarnation
+            for handle in list(self.store.handles)
+            if handle is not self and handle.namespace == self.namespace and handle.incarnation in self.store.living
+        }
+        return [Member(incarnation, {}, False) for incarnation in sorted(found)]
+
     def owner(self, partition: int) -> Owner | None:
         """Return who holds the partition now (see the port)."""
         self._check_partition(partition)

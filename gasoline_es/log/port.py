@@ -208,6 +208,8 @@ class Log(ABC):
     writable: bool
     remote: bool = False
     """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
+    time_unit_us: int = 1
+    """Times of records are kept to so many microseconds."""
     derived: str | None = None
     """A directory on this machine for what is derived from the namespace, as its views; None: there is none."""
     incarnation: str
@@ -279,6 +281,21 @@ class Log(ABC):
         File: those that hold their lock, and whose heartbeat is younger than 10 s. What another process told shows at
         once; nobody is woken by it.
         """
+
+    @abstractmethod
+    def others(self) -> list[Member]:
+        """Return the other handles that have the namespace open for writing, as far as is known, by incarnation.
+
+        Memory and file: all whose processes live, also one that does not move. Kafka: those that have :meth:`shown` themselves
+        or taken a partition, and gave a sign of life lately.
+        """
+
+    async def shown(self) -> None:
+        """On return this handle is among the :meth:`others` of every handle that refreshes after that.
+
+        Raises: LogError: its servers do not answer.
+        """
+        return
 
     async def refresh(self, *feeds: tuple[str, int]) -> None:
         """See to it that reads of these topics' partitions have everything that was published before this call.

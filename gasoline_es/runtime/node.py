@@ -33,6 +33,7 @@ from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.ends import decided_end
+from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
@@ -97,6 +98,8 @@ class Node:
         self.tracing: Tracing | None = None
         """Makes spans, if somebody asked for them."""
         self.failure: LogError | None = None
+        self._shown = not log.remote
+        """Whether the others know that something may come from this process. On one machine they always do."""
         self._keeper = keeper
         self._views: dict[int, Views] = {}
         """Those that were needed so far."""
@@ -587,6 +590,11 @@ class Node:
         value = encode_request(request)
         require_fit(f"the {request.command.TYPE} request", value)
         record = NewRecord(self.topics.inbox, index, key, value, self.clock.now_us())
+        if not self._shown:
+            # Whoever copies the log elsewhere closes it first, and looks then who is there: one of both sees the other.
+            await self.log.shown()
+            await check_not_moved(self.log)
+            self._shown = True
         await self._outbox.send(record)
 
     def _posted(self, indexes: set[int]) -> None:

@@ -54,6 +54,7 @@ from gasoline_es.core.storing import Store
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, GasolineError, LogError, RecordTooLarge
+from gasoline_es.log.moved import mark_in, newest_first, refuse_closed
 from gasoline_es.log.port import (
     Appended,
     Log,
@@ -616,14 +617,14 @@ class Partition:
                     self.suspects.update(in_flight if left["workflows"] is None else left["workflows"])
 
     def _read_position(self, ownership: Ownership) -> Position:
-        key = self._topics.position_key(self.index)
-        stop = ownership.ends.get(self._topics.registry, 0)
-        while stop > 0:  # backwards: it is the last record, or one of the last
-            start = max(0, stop - POSITIONS_READ)
-            for record in reversed(list(self._log.read(self._topics.registry, self.index, start, stop))):
-                if record.key == key and record.value is not None:
-                    return Position(orjson.loads(record.value))
-            stop = start
+        """Return how far the inbox was consumed. Raises: LogMoved: nobody is to work here."""
+        key, looked = self._topics.position_key(self.index), False
+        for record in newest_first(self._log, self.index, ownership.ends.get(self._topics.registry, 0)):
+            if record.key == key and record.value is not None:
+                return Position(orjson.loads(record.value))
+            if not looked and (mark := mark_in(self._log, self.index, record)) is not None:
+                refuse_closed(self._log, mark)
+                looked = True  # what was said before does not count any more
         return Position({})
 
     # --- appending ----------------------------------------------------------------------------------------------------

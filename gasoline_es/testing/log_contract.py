@@ -447,6 +447,21 @@ class LogContract:
         assert len(log.members()) == 1
         await log.close()
 
+    async def test_who_has_it_open_for_writing_is_seen_by_the_others(self, opener: Opener) -> None:
+        """Whoever copies a log elsewhere has to know that nobody works there (docs/design/0040)."""
+        one, two, reader = await opener(), await opener(), await opener(readonly=True)
+        await two.shown()
+        await one.refresh()
+        await reader.refresh()
+        assert [other.incarnation for other in one.others()] == [two.incarnation]
+        assert two.incarnation in [other.incarnation for other in reader.others()]
+        assert not any(other.mine for other in one.others())
+        await two.close()
+        await one.refresh()
+        assert one.others() == []
+        await one.close()
+        await reader.close()
+
     async def test_a_log_reopened_has_everything_that_was_appended(self, opener: Opener) -> None:
         keep = await opener()  # a memory log lives as long as somebody has it open
         for number in range(4):

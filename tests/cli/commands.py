@@ -113,6 +113,8 @@ def ordinary(story: Story, workflow_id: str) -> dict[str, str]:
         "workflow": "waiting",
         "tag": "order=44",
         "error": "lorry",
+        "source": "file:./not-there",
+        "target": "file:./not-made",
     }
 
 

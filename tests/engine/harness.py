@@ -75,6 +75,7 @@ class ScriptedLog(Log):
         self.partition_count = inner.partition_count
         self.writable = inner.writable
         self.remote = inner.remote
+        self.time_unit_us = inner.time_unit_us
         self.derived = inner.derived
         self.incarnation = inner.incarnation
         self.script: dict[int, Fate] = {}
@@ -149,6 +150,12 @@ class ScriptedLog(Log):
 
     def announce(self, about: Mapping[str, Any] | None) -> None:
         self.inner.announce(about)
+
+    def others(self) -> list[Member]:
+        return self.inner.others()
+
+    async def shown(self) -> None:
+        await self.inner.shown()
 
     def members(self) -> list[Member]:
         return self.inner.members()

@@ -127,9 +127,10 @@ class Incarnation:
                 "host": self.host[:64],
                 "pid": self.pid,
                 "beat": self._beats,
+                "namespace": self._namespace,
             }
             if self._about is not None:
-                who |= {"namespace": self._namespace, "about": self._about}
+                who["about"] = self._about
             self._state.content = json.dumps(who).encode().ljust(_BYTES - 1) + b"\n"
             os.pwrite(self._fd, self._state.content, 0)
 
@@ -199,7 +200,26 @@ class Observer:
                 who = json.loads(self._seen[name][0])
             except ValueError:
                 continue  # read in the middle of a beat: at the next look
-            if who.get("namespace") == namespace:
+            if who.get("namespace") == namespace and "about" in who:
+                yield name, who
+
+    def living(self, namespace: str, disk: Disk) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the incarnations that live on the namespace, also those that do not move: the name and the file's content.
+
+        One whose file is read in the middle of a beat is yielded, whatever its namespace is.
+        """
+        try:
+            names = disk.names(self._workers)
+        except FileNotFoundError:
+            return  # nobody ever wrote here
+        for name in names:
+            if not valid_incarnation(name) or not self.alive(name):
+                continue
+            try:
+                who = json.loads(self._seen[name][0])
+            except ValueError:
+                who = {"host": "", "pid": 0}
+            if who.get("namespace", namespace) == namespace:
                 yield name, who
 
     def _probe(self, name: str) -> bytes | None:

@@ -457,6 +457,15 @@ class FileLog(Log):
             for name, who in self._observer.told(self.namespace, self._disk)
         ]
 
+    def others(self) -> list[Member]:
+        """Return the other handles that may write (see the port)."""
+        self._readable()
+        return [
+            Member(name, who.get("about") or {}, False, who["host"], who["pid"])
+            for name, who in self._observer.living(self.namespace, self._disk)
+            if name != self.incarnation
+        ]
+
     def _readable(self) -> None:
         if self._incarnation is not None:
             self._incarnation.require_same_process()

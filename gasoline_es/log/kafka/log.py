@@ -171,6 +171,7 @@ class KafkaLog(Log):
         self.incarnation = "" if readonly else secrets.token_hex(8)
         self.log_id = log_id
         self.remote = True
+        self.time_unit_us = 1_000
         self.derived = derived
         self._driver: Final = driver
         self._prefix: Final = prefix
@@ -574,6 +575,17 @@ class KafkaLog(Log):
         """Return who has told something and lives (see the port)."""
         self.check_readable()
         return self._who.members(time.monotonic(), None if self._signs is None else self._signs.about)
+
+    def others(self) -> list[Member]:
+        """Return the other processes that have shown themselves, and live (see the port)."""
+        self.check_readable()
+        return self._who.others(time.monotonic())
+
+    async def shown(self) -> None:
+        """Give signs of life from now on; on return the first is durable (see the port)."""
+        self._usable()
+        if not await self._in_pool(self._live().shown.wait, ASK_LIMIT_S):
+            raise self._unanswered()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

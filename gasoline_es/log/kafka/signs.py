@@ -23,6 +23,8 @@ class Signs:
     def __init__(self, workers: Feed, incarnation: str, sender: Sender, every_s: float) -> None:
         self.about: Mapping[str, Any] | None = None
         """What it tells besides that it lives."""
+        self.shown: Final = threading.Event()
+        """Set once a sign is durable."""
         self._workers: Final = workers
         self._incarnation: Final = incarnation
         self._sender: Final = sender
@@ -68,4 +70,5 @@ class Signs:
             self._news.clear()
             with suppress(LogError):  # it was stopped
                 self._sender.send([self.sign()])
+                self.shown.set()
             self._news.wait(self._every_s)

@@ -198,6 +198,15 @@ class Who:
             found.append(Member(self._me, own, True))
         return sorted(found, key=lambda member: member.incarnation)
 
+    def others(self, now_s: float) -> list[Member]:
+        """Return the other processes that live, by incarnation."""
+        with self._lock:
+            return [
+                Member(name, sign.about or {}, False, sign.host, sign.pid)
+                for name, sign in sorted(self._signs.items())
+                if name != self._me and self.lives(name, now_s)
+            ]
+
 
 def _read(value: bytes) -> Mapping[str, Any]:
     told: Any = json.loads(value)
