@@ -23,6 +23,7 @@ from gasoline_es.runtime.partition import Partition
 
 _log = EngineLog(__name__)
 
+BATCH_FIRST: Final = 16
 BATCH_MAX: Final = 200
 BATCH_BYTES: Final = 4_000_000
 """A batch is made smaller where the last one was larger."""
@@ -134,7 +135,7 @@ class Ingesting:
             await source.close()
 
     async def _go_on(self, partition: Partition, number: int, source: Source, key: str, news: asyncio.Event) -> None:
-        size, lag_at_s = 16, 0.0
+        size, lag_at_s = BATCH_FIRST, 0.0
         while self._owns(partition):
             news.clear()
             came = await source.poll(size)
