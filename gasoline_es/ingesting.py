@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
 
 from gasoline_es.core.error_info import error_info
 from gasoline_es.errors import DefinitionError
@@ -78,8 +78,8 @@ class Ingestion(Generic[T]):
     async def _map_awaited(self, named: Named) -> Led:
         try:
             incoming = self._decoder.decode(named)
-            mapped: Any = await self._mapping(incoming)  # pyright: ignore[reportGeneralTypeIssues] -- a coroutine function
-            return commands_of(mapped, incoming, self._namespace, self._by), None
+            mapping: Callable[..., Awaitable[object]] = cast(Any, self._mapping)  # a coroutine function
+            return commands_of(await mapping(incoming), incoming, self._namespace, self._by), None
         except Exception as error:
             return (), error_info(error)
 

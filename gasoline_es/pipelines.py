@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -108,14 +108,14 @@ def commands_of(mapped: Any, incoming: Incoming[Any], namespace: str, by: str) -
 
     Raises: DefinitionError: it returned something else. NotSerializable, InvalidTags, ValueError, WorkflowNotFound.
     """
-    actions: Sequence[Any] = mapped if isinstance(mapped, list | tuple) else () if mapped is None else (mapped,)
+    actions = cast(Sequence[Any], mapped) if isinstance(mapped, list | tuple) else () if mapped is None else (mapped,)
     place = f"{incoming.topic}/{incoming.partition}/{incoming.record}"
     return [_command(action, f"{place}/{number}", namespace, by) for number, action in enumerate(actions)]
 
 
 def _command(action: Any, place: str, namespace: str, by: str) -> Asked:
     if isinstance(action, Dispatch):
-        return _dispatch(action, place, namespace)
+        return _dispatch(cast(Dispatch[Any], action), place, namespace)
     if isinstance(action, Send):
         return _send(action, place, namespace, by)
     raise DefinitionError(

@@ -240,7 +240,7 @@ async def test_what_cannot_be_done_becomes_a_dead_letter_with_its_reason_and_the
     assert process.node.recording.dead_letters[TOPIC] == 12
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("kind", ["memory", pytest.param("file", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("fate", ["lost", "unanswered"])
 async def test_a_kill_at_each_append_loses_and_doubles_nothing(
     fate: Fate, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -253,20 +253,20 @@ async def test_a_kill_at_each_append_loses_and_doubles_nothing(
         world = World(None if kind == "memory" else f"file:{tmp_path}/{number}")
         writer = await world.process()
         for partition in range(PARTITIONS):
-            await write(writer, [{"id": "a", "n": 2 * partition + n} for n in range(2)], partition)
+            await write(writer, [{"id": "a", "n": 4 * partition + n} for n in range(4)], partition)
         await writer.stop()
         died = await _ingest_until_killed(world, fate, number)
         process = await world.worker(takes)
         async with process.gasoline.ingest(TOPIC, take, model=Order):
 
             async def all_done(process: Process = process) -> bool:
-                return sum((await outputs(process.gasoline)).values()) == 6
+                return sum((await outputs(process.gasoline)).values()) == 12
 
             await until(process, all_done)
-        assert await dispatched(process) == Counter(range(6)), f"killed at append {number}"
+        assert await dispatched(process) == Counter(range(12)), f"killed at append {number}"
         assert await letters(process) == []
         await world.end()
-    assert number > 5
+    assert number > 4
 
 
 async def _ingest_until_killed(world: World, fate: Literal["lost", "unanswered"] | Any, number: int) -> bool:
@@ -276,7 +276,7 @@ async def _ingest_until_killed(world: World, fate: Literal["lost", "unanswered"]
     async def life() -> None:
         await process.work(takes)
         async with process.gasoline.ingest(TOPIC, take, model=Order):
-            await reached(process, 6)
+            await reached(process, 12)
 
     died = await process.live(life())
     await process.kill()
