@@ -201,7 +201,7 @@ class Gasoline(Client):
 
         A partition of the topic is read by the process that owns one of the namespace: let every worker ingest.
 
-        Raises: DefinitionError: an argument cannot be. LogReadOnly. On entering, LogError: a topic is not there.
+        Raises: DefinitionError: an argument cannot be. LogReadOnly. On entering, TopicRefused: a topic is not there.
             DefinitionError: this process ingests by this name already.
         """
         self._writable("ingest")

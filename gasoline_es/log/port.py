@@ -391,10 +391,6 @@ class Log(ABC):
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
 
-    async def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic has, of whatever name. Raises: LogError: there is none, and how to make it."""
-        return self.partition_count
-
     async def source(
         self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
     ) -> Source:

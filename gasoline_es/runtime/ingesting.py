@@ -65,7 +65,7 @@ class Ingesting:
         self._endings: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Begin. Raises: DefinitionError: it runs already. LogError: one of the two topics is not there."""
+        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is not there."""
         node = self._node
         if self._pipeline in node.pipelines:
             raise DefinitionError(f"this process already ingests by the name {self._pipeline!r}: give another `name=`")

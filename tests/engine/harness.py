@@ -174,9 +174,6 @@ class ScriptedLog(Log):
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         return self.inner.tail(topic, partition, position)
 
-    async def partitions_of(self, topic: str) -> int:
-        return await self.inner.partitions_of(topic)
-
     async def source(
         self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
     ) -> Source:

@@ -18,7 +18,7 @@ from gasoline_es.core.commands import Dispatch as DispatchCommand
 from gasoline_es.core.commands import Request, decode_request, encode_request
 from gasoline_es.core.ids import workflow_id_from_key
 from gasoline_es.core.letters import Letter
-from gasoline_es.errors import DefinitionError, LogError, NoSpace
+from gasoline_es.errors import DefinitionError, LogError, NoSpace, TopicRefused
 from gasoline_es.log.kafka.drivers.port import Feed, NewTopic
 from gasoline_es.log.kafka.log import KafkaLog
 from gasoline_es.log.port import NewRecord, Section
@@ -336,10 +336,12 @@ async def test_the_file_log_names_a_record_alike_however_it_is_read(tmp_path: Pa
 async def test_topics_that_are_not_there_are_said_at_the_start(any_world: World) -> None:
     process = await any_world.worker(takes)
     if isinstance(process.log.inner, KafkaLog):
-        with pytest.raises(LogError, match=r"'orders' is not in the cluster.*kafka-topics.sh --create --topic orders"):
+        with pytest.raises(
+            TopicRefused, match=r"no topic 'orders' in the cluster.*kafka-topics.sh --create --topic orders"
+        ):
             await process.gasoline.ingest(TOPIC, take, model=Order).__aenter__()
         await make_topics(process, TOPIC)
-        with pytest.raises(LogError, match=r"'orders\.dead-letter' is not in the cluster"):
+        with pytest.raises(TopicRefused, match=r"no topic 'orders\.dead-letter' in the cluster"):
             await process.gasoline.ingest(TOPIC, take, model=Order).__aenter__()
     for options in ({"dead_letters": TOPIC}, {"name": "a/b"}, {"start": "first"}, {"dead_letters": "default.x"}):
         with pytest.raises(DefinitionError):

@@ -667,24 +667,6 @@ class KafkaLog(Log):
         self._look_for({feed})
         return KafkaTail(self, feed, position)
 
-    async def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic of the cluster has. Asks the broker (see the port)."""
-        self.check_readable()
-        feed = self.feed(topic, 0)
-        check_topic(feed.topic)
-        return await self._in_pool(self._count, feed.topic)
-
-    def _count(self, topic: str) -> int:
-        with closing(self._driver.admin()) as admin:
-            found = admin.describe([topic], ASK_LIMIT_S).get(topic)
-        if found is None:
-            raise LogError(
-                f"topic {topic!r} is not in the cluster, and it is not made by itself. Make it: "
-                f"kafka-topics.sh --create --topic {topic} --partitions 8",
-                topic=topic,
-            )
-        return found.partitions
-
     async def source(
         self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
     ) -> Source:
