@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
@@ -17,9 +17,11 @@ from gasoline_es.core.ports import ViewKeeper
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import DefinitionError, ExtraMissing, GasolineError
+from gasoline_es.ingesting import Ingestion
 from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
+from gasoline_es.pipelines import Incoming, Mapped
 from gasoline_es.projecting import AnyProjection, ProjectingWorker
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
@@ -31,6 +33,7 @@ from projections.reading import ProjectionView
 from projections.stores.opening import open_store
 
 _log = EngineLog(__name__)
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from gasoline_es.runtime.tracing import TracerProvider, Tracing
@@ -173,6 +176,47 @@ class Gasoline(Client):
             store=store,
         )
         await worker.run()
+
+    def ingest(
+        self,
+        topic: str,
+        mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]],
+        *,
+        model: type[T] | None = None,
+        name: str | None = None,
+        dead_letters: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        past_lost: bool = False,
+    ) -> Ingestion[T]:
+        """Let the records of a topic start workflows and signal them, each once, while ``async with gasoline.ingest(…)`` lasts.
+
+        ``mapping``: gets each record, as ``model`` if one is given, and returns ``Dispatch(…)``, ``Send(…)``, a list of them or
+        None. A ``def`` runs in a thread, an ``async def`` on the event loop. It may be called again for a record, whose
+        outcome still counts once: how far the topic is read is recorded in the append of what its records led to. What raises,
+        or cannot be done, becomes a record of ``dead_letters`` (``<topic>.dead-letter``), with the reason. Records of a key
+        are dealt with in their order.
+
+        ``name``: of the reader (the topic's); one of another name reads from the start, and what was done is not done again.
+        ``start``: where a reader of this name begins that has not read yet. ``past_lost``: go on where the topic's retention
+        has removed what was not read; else that is an error of the log, tried again until somebody decides.
+
+        A partition of the topic is read by the process that owns one of the namespace: let every worker ingest.
+
+        Raises: DefinitionError: an argument cannot be. LogReadOnly. On entering, TopicRefused: a topic is not there.
+            DefinitionError: this process ingests by this name already.
+        """
+        self._writable("ingest")
+        return Ingestion(
+            self._node,
+            topic,
+            mapping,
+            self._by,
+            model=model,
+            name=name,
+            dead_letters=dead_letters,
+            start=start,
+            past_lost=past_lost,
+        )
 
     def projection(self, projection: AnyProjection, *, store: str | None = None) -> ProjectionView:
         """Return the tables of a projection, to read. ``store``: where they are, as of ``worker``.

@@ -168,6 +168,17 @@ METRICS: Final = (
         lambda of: of.projections_behind,
         "projection",
     ),
+    _counter("ingested_records", "Records of foreign topics that were dealt with.", lambda of: of.ingested, "pipeline"),
+    _counter(
+        "dead_letters", "Records of foreign topics that were dead letters.", lambda of: of.dead_letters, "pipeline"
+    ),
+    _gauge(
+        "ingest_lag_records",
+        "Records of a foreign topic's partition that are yet to be read.",
+        lambda of: of.ingest_lag,
+        "pipeline",
+        "partition",
+    ),
     _gauge("partitions", "Partitions of the log.", lambda of: of.partitions),
     _gauge("partitions_owned", "Partitions that this process owns.", lambda of: of.owned),
     _gauge("partitions_awaited", "Partitions of this worker's share that others own still.", lambda of: of.waits_for),

@@ -18,6 +18,7 @@ from gasoline_es import errors
 from gasoline_es.core.durations import DURATION_US_MAX, MAX_US
 from gasoline_es.core.events import fact
 from gasoline_es.core.ids import check_caller_id, check_name, check_workflow_id, is_workflow_id, slot_of
+from gasoline_es.core.letters import Letter, read_letter
 from gasoline_es.core.location import parse_location
 from gasoline_es.core.schedule_events import MISSED, OVERLAPS, Missed, Overlap
 from gasoline_es.core.storing import Store, read_store, store_members
@@ -347,11 +348,15 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command on its way through an inbox. ``client`` gets the reply under ``request_id``; "": nobody waits for one."""
+    """A command on its way through an inbox. ``client`` gets the reply under ``request_id``; "": nobody waits for one.
+
+    ``letter``: what is written, by whoever decides, if the command is refused.
+    """
 
     request_id: str
     client: str
     command: Command
+    letter: Letter | None = None
 
 
 def encode_request(request: Request) -> bytes:
@@ -368,6 +373,8 @@ def encode_request(request: Request) -> bytes:
             continue
         fields[name] = value
     fields["request_id"], fields["client"], fields["command"] = request.request_id, request.client, command.TYPE
+    if request.letter is not None:  # left out else: older versions read the request, too
+        fields["letter"] = request.letter.members()
     return orjson.dumps(fields)
 
 
@@ -379,14 +386,15 @@ def decode_request(raw: bytes) -> Request:
         if not isinstance(request_id, str) or not isinstance(client, str):
             raise TypeError("request_id and client are texts")
         kind = _TYPES[fields.pop("command")]
+        letter = read_letter(fields.pop("letter")) if "letter" in fields else None
         if kind is Store:
-            return Request(request_id, client, _checked(read_store(fields)))
+            return Request(request_id, client, _checked(read_store(fields)), letter)
         for name in _PAYLOADS & fields.keys():
             fields[name] = to_json(fields[name])
             check_depth(fields[name])  # it must still be readable inside an event
         if _TRACEPARENT in fields:
             fields[_TRACEPARENT] = readable(fields[_TRACEPARENT])
-        return Request(request_id, client, _checked(kind(**fields)))
+        return Request(request_id, client, _checked(kind(**fields)), letter)
     except (KeyError, TypeError, AttributeError, GasolineError) as error:
         raise ValueError(f"not a request of gasoline_es: {error!r} in {raw[:200]!r}") from error
 

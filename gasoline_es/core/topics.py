@@ -6,6 +6,8 @@ import re
 import zlib
 from typing import Final
 
+from gasoline_es.core.ids import SLOTS
+
 OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked", "stored")
 """What a partition's owner writes."""
 ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
@@ -48,6 +50,14 @@ class Topics:
     def suspects_key(self, partition: int) -> str:
         """The registry key under which an owner notes, as it leaves, that activities may have taken a process down."""
         return f"suspects/{partition}"
+
+    def source_key(self, pipeline: str, topic: str, partition: int) -> str:
+        """The registry key under which an owner stores how far a pipeline has read a partition of a foreign topic."""
+        return f"ingest/{pipeline}/{topic}/{partition}"
+
+    def source_slot(self, pipeline: str, topic: str, partition: int) -> int:
+        """The routing slot whose partition's owner reads a partition of a foreign topic: the same one for ever."""
+        return zlib.crc32(self.source_key(pipeline, topic, partition).encode()) % SLOTS
 
     def reply_partition(self, client: str, partition_count: int) -> int:
         """The partition of the replies topic that a client reads."""

@@ -32,6 +32,7 @@ from gasoline_es.log.port import (
     Log,
     LogInfo,
     Member,
+    Named,
     NewRecord,
     Offset,
     Outcome,
@@ -98,6 +99,11 @@ class MemoryTail(Tail):
         records = self._log.store.shared.get(self._key, [])[self._count : self._count + max_records]
         self._count += len(records)
         return records
+
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Do the same, and name each record by its number."""
+        first = self._count
+        return [Named(str(first + number), record) for number, record in enumerate(self.poll(max_records))]
 
     def waiting(self) -> int:
         """Return how many records no poll has returned."""

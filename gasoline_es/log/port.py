@@ -70,6 +70,16 @@ class Record:
     """Where the record lies, as only the log understands it: gives :meth:`Log.read_at` a short way. 0: not told."""
 
 
+class Named(NamedTuple):
+    """A record of a many-writer topic and its name: no other record of its topic's partition ever has that one.
+
+    However far the topic is read again, and by whom. Of Kafka, the offset.
+    """
+
+    name: str
+    record: Record
+
+
 Wanted = Callable[[Record], bool]
 """Whether a record is one that is looked for."""
 
@@ -192,10 +202,69 @@ class Tail(ABC):
         while self.poll():
             pass
 
+    @abstractmethod
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Do as :meth:`poll`, and name each record."""
+
     @property
     @abstractmethod
     def position(self) -> Position:
         """How far the polls have come: store it, and give it to :meth:`Log.tail` to go on from there."""
+
+
+class Source(ABC):
+    """Reads a partition of any many-writer topic forward, for :meth:`Log.source`: also one that is not of the namespace."""
+
+    waits: bool = False
+    """Whether :meth:`poll` itself waits for a while where there is nothing; else who polls waits for :meth:`Log.changed`."""
+
+    @abstractmethod
+    async def poll(self, max_records: int) -> list[Named]:
+        """Return the next records, oldest first; [] when there are none now. Nothing more is read ahead than one answer.
+
+        Raises: LogError: what comes next is not there any more, or the log's servers do not answer.
+        """
+
+    @property
+    @abstractmethod
+    def position(self) -> Position:
+        """How far the polls have come: store it, and give it to :meth:`Log.source` to go on from there."""
+
+    @abstractmethod
+    async def skip(self) -> None:
+        """Pass everything that is published now."""
+
+    @abstractmethod
+    async def waiting(self) -> int:
+        """Return how many records are published that no poll has returned, at most: offsets without a record may count."""
+
+    async def close(self) -> None:
+        """Let go of it."""
+        return
+
+
+class TailSource(Source):
+    """The source of a log that has everything at hand."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+
+    async def poll(self, max_records: int) -> list[Named]:
+        """Return the next records."""
+        return self._tail.poll_named(max_records)
+
+    @property
+    def position(self) -> Position:
+        """How far the polls have come."""
+        return self._tail.position
+
+    async def skip(self) -> None:
+        """Pass everything that is published now."""
+        self._tail.skip()
+
+    async def waiting(self) -> int:
+        """Return how many records are published that no poll has returned."""
+        return self._tail.waiting()
 
 
 class Log(ABC):
@@ -338,6 +407,16 @@ class Log(ABC):
     @abstractmethod
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any many-writer topic for reading from ``position`` (None: from the first that is there).
+
+        Raises: LogError: the topic is not there; or records after the position are gone, unless ``past_lost``: then it goes
+        on with the first that is there.
+        """
+        return TailSource(self.tail(topic, partition, position))
 
     @abstractmethod
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:

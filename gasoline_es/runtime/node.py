@@ -121,6 +121,9 @@ class Node:
         """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
         self._on_stored: set[Callable[[], None]] = set()
+        self.pipelines: set[str] = set()
+        """The names of those that read foreign topics here."""
+        self._on_taken: set[Callable[[Partition], None]] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.messages = Messages(log, self.topics, clock, self._appender, self.spawn)
         self.on_change(self.messages.heard)
@@ -252,6 +255,8 @@ class Node:
         if self.driver is not None:
             self.drive(partition)
         partition.arm_all()
+        for callback in list(self._on_taken):
+            callback(partition)
         return partition
 
     async def _consume_all_sent(self, partition: Partition) -> None:
@@ -622,6 +627,13 @@ class Node:
 
         return end
 
+    def on_taken(self, callback: Callable[[Partition], None]) -> Callable[[], None]:
+        """Call ``callback`` for each partition that is owned, and for each that will be. Returns what ends it."""
+        self._on_taken.add(callback)
+        for partition in list(self.partitions.values()):
+            callback(partition)
+        return lambda: self._on_taken.discard(callback)
+
     def on_tagged(self, callback: OnTagged | None) -> None:
         """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
         self._on_tagged = callback
@@ -771,6 +783,9 @@ class Node:
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
+
+    def buried(self, pipeline: str) -> None:
+        self.recording.dead_letters[pipeline] += 1
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:

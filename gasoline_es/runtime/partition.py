@@ -44,7 +44,10 @@ from gasoline_es.core.commands import (
 from gasoline_es.core.decide import decide
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.emitted import emitted_headers
+from gasoline_es.core.error_info import error_info, shortened
+from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import partition_of
+from gasoline_es.core.letters import Letter
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import BesideView, Views
@@ -84,6 +87,8 @@ _log = EngineLog(__name__)
 
 INBOX_POLL_MAX = 1_000
 POSITIONS_READ = 16
+REASON_BYTES_MAX = 4_000
+"""So much of an error stands in a dead letter."""
 SUSPECTS_NAMED_MAX = 10_000
 """An owner that leaves names so many workflows under suspicion; more are all that run."""
 RESTING_MAX = 100
@@ -142,6 +147,9 @@ class Hooks(Protocol):
 
     def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
         """The partition is not ours any more, or its log failed. ``gone``: the workflows that were in memory."""
+
+    def buried(self, pipeline: str) -> None:
+        """A dead letter of a pipeline goes out with the next append."""
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         """A worker asks for the partition."""
@@ -428,13 +436,64 @@ class Partition:
         if index == self.index:
             self.decide(command)
             return
-        value = encode_request(Request("", "", command))
+        self._post(Request("", "", command))
+
+    def _post(self, request: Request) -> None:
+        """Put a request for another partition into the next append. Raises: RecordTooLarge: nothing happened."""
+        command = request.command
+        index = partition_of(command.workflow_id, self._log.partition_count)
+        value = encode_request(request)
         require_fit(f"the {command.TYPE} request", value)
         record = NewRecord(self._topics.inbox, index, command.workflow_id, value, self._clock.now_us())
         self._open.records.append(record)
         self._open.told.add(index)
         if not self._asked:
             self._ask()
+
+    def take_in(
+        self, ingested: Sequence[tuple[Sequence[Asked], Letter, ErrorInfo | None]], key: str, position: Position
+    ) -> list[ErrorInfo]:
+        """Decide what records of a foreign topic lead to, or send it on, in one append with how far they were read.
+
+        Each comes with its letter, and with the reason if that is to be written instead. Returns the reasons of the letters
+        that are written here: what is sent on and refused there is written there. ``key``: of the position in the registry.
+        """
+        refused: list[ErrorInfo] = []
+        for commands, letter, reason in ingested:
+            failed = reason
+            for command in commands if reason is None else ():
+                if (why := self._send_or_decide(command, letter)) is not None:
+                    failed = failed or why
+            if failed is not None:
+                self.bury(letter, failed)
+                refused.append(failed)
+        self._open.records.append(self._registry_record(key, orjson.dumps(position)))
+        self.hurry()
+        return refused
+
+    def _send_or_decide(self, command: Asked, letter: Letter) -> ErrorInfo | None:
+        """Return why a command came to nothing, if that is known here."""
+        try:
+            if not self.holds(command.workflow_id):
+                self._post(Request("", "", command, letter))
+                return None
+            error = self.decide(command).error
+        except GasolineError as refused:
+            error = refused
+        return None if error is None else error_info(error)
+
+    def bury(self, letter: Letter, reason: ErrorInfo) -> None:
+        """Write a dead letter, in the same append as what is decided here."""
+        value = letter.because(shortened(reason, REASON_BYTES_MAX))
+        record = NewRecord(letter.to, letter.to_partition, letter.key, value, self._clock.now_us())
+        self._open.records.append(record)
+        self._hooks.buried(letter.pipeline)
+        if not self._asked:
+            self._ask()
+
+    def position_of(self, key: str) -> Position | None:
+        """Return the newest durable position of this key of the registry; None: there is none. Reads backwards."""
+        return self._newest_position(key, self._log.end(self._topics.registry, self.index))
 
     def tell_waiters(self, live: Live) -> None:
         """Tell the workflows that wait for this one's output, in the append of its end. Raises: RecordTooLarge."""
@@ -587,6 +646,18 @@ class Partition:
             self.tell(Land(command.parked, command.workflow_id, None if reply.error is None else str(reply.error)))
         if request.client:
             self._answer(request.request_id, request.client, reply)
+        if request.letter is not None and reply.error is not None:
+            letter, reason = request.letter, error_info(reply.error)
+            _log.warning(
+                "record %s of %s[%d] is a dead letter: %s: %s",
+                letter.record,
+                letter.topic,
+                letter.partition,
+                reason.type,
+                reason.message,
+                extra={"pipeline": letter.pipeline, "topic": letter.topic, "record": letter.record},
+            )
+            self.bury(letter, reason)
 
     def _answer(self, request_id: str, client: str, reply: Reply) -> None:
         partition = self._topics.reply_partition(client, self._log.partition_count)
@@ -626,6 +697,12 @@ class Partition:
                 refuse_closed(self._log, mark)
                 looked = True  # what was said before does not count any more
         return Position({})
+
+    def _newest_position(self, key: str, stop: int) -> Position | None:
+        for record in newest_first(self._log, self.index, stop):
+            if record.key == key and record.value is not None:
+                return Position(orjson.loads(record.value))
+        return None
 
     # --- appending ----------------------------------------------------------------------------------------------------
 

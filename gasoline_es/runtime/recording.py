@@ -136,6 +136,12 @@ class Recording:
         """Partitions taken, by what their last owner had done: none, released, dead."""
         self.given_up: Counter[str] = Counter()
         """Partitions given up to other workers, by why: share, version, pressure."""
+        self.ingested: Counter[str] = Counter()
+        """Records of foreign topics that are durably dealt with here, by pipeline; dead letters are among them."""
+        self.dead_letters: Counter[str] = Counter()
+        """Dead letters that were decided here, by the pipeline that they come from."""
+        self.ingest_lag: dict[tuple[str, int], int] = {}
+        """How many records are yet to be read, by pipeline and partition of its topic, of those that are read here."""
         self.lost = 0
         """Partitions that were found to be somebody else's, or went with the log."""
         self.weight = 1.0

@@ -42,6 +42,8 @@ class Snapshot:
     taken: Mapping[str, int]
     given_up: Mapping[str, int]
     lost: int
+    ingested: Mapping[str, int]
+    dead_letters: Mapping[str, int]
     messages_lost: int
     messages_dropped: int
 
@@ -59,6 +61,7 @@ class Snapshot:
     sent: Mapping[str, int]
     unfolded: Mapping[str, int]
     projections_behind: Mapping[str, int]
+    ingest_lag: Mapping[tuple[str, str], int]
     partitions: int
     owned: int
     waits_for: int
@@ -143,6 +146,8 @@ def snapshot(node: Node) -> Snapshot:
         taken=dict(recording.taken),
         given_up=dict(recording.given_up),
         lost=recording.lost,
+        ingested=dict(recording.ingested),
+        dead_letters=dict(recording.dead_letters),
         messages_lost=node.messages.outgoing.lost,
         messages_dropped=node.messages.dropped,
         standing=standing,
@@ -159,6 +164,7 @@ def snapshot(node: Node) -> Snapshot:
         sent=sent,
         unfolded=unfolded,
         projections_behind=projections_behind,
+        ingest_lag={(name, str(number)): lag for (name, number), lag in recording.ingest_lag.items()},
         partitions=node.log.partition_count,
         owned=len(node.partitions),
         waits_for=recording.waits_for,

@@ -41,6 +41,7 @@ from gasoline_es.log.port import (
     Record,
     Section,
     SegmentInfo,
+    Source,
     Tail,
     Wanted,
 )
@@ -179,6 +180,11 @@ class ScriptedLog(Log):
 
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         return self.inner.tail(topic, partition, position)
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        return await self.inner.source(topic, partition, position, past_lost=past_lost)
 
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         return self.inner.newest(topic, partition, since_us, wanted)

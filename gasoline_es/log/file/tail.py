@@ -23,7 +23,7 @@ from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
-from gasoline_es.log.port import Position, Record, Tail
+from gasoline_es.log.port import Named, Position, Record, Tail
 
 _PENDING_MAX: Final = 4096
 
@@ -60,6 +60,8 @@ class FileTail(Tail):
         self._open: list[int] = []
         """Segments that are not finished for this tail, ascending."""
         self._highest = 0
+        self._names: list[str] | None = None
+        """Of the records that a poll takes, if they are asked for: segment, batch, and number in it. No segment changes."""
         self._load(position)
 
     def _load(self, position: Position | None) -> None:
@@ -140,6 +142,15 @@ class FileTail(Tail):
                 if len(records) >= max_records:
                     break
         return records
+
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Do the same, and name each record."""
+        names = self._names = []
+        try:
+            records = self.poll(max_records)
+        finally:
+            self._names = None
+        return [Named(name, record) for name, record in zip(names, records, strict=True)]
 
     def waiting(self) -> int:
         """Return how many records no poll has returned."""
@@ -242,7 +253,7 @@ class FileTail(Tail):
                         body = read_section(window, header, section, position)
                     except Damage as damage:
                         raise self._catalog.files.corrupt_error(segment, damage) from damage
-                    if not self._take_section(section, body, passed, cursor, records, max_records):
+                    if not self._take_section(segment, section, body, passed, cursor, records, max_records):
                         return False
             passed += count
             position += section.bytes
@@ -252,6 +263,7 @@ class FileTail(Tail):
 
     def _take_section(
         self,
+        segment: Segment,
         section: SectionHeader,
         body: Body,
         passed: int,
@@ -266,6 +278,9 @@ class FileTail(Tail):
                 first = max(0, cursor.record - passed - start)
                 last = min(group.size, first + max_records - len(records))
                 records.extend(decode_records(body, start, group, first, last))
+                if self._names is not None:
+                    numbers = range(passed + start + first, passed + start + last)
+                    self._names.extend(f"{segment.number}.{cursor.batch}.{number}" for number in numbers)
                 cursor.record = passed + start + last
                 if last < group.size:
                     return False

@@ -35,6 +35,7 @@ from gasoline_es.errors import (
 from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
+from gasoline_es.log.kafka.foreign import KafkaSource
 from gasoline_es.log.kafka.kept import Kept
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
@@ -58,6 +59,7 @@ from gasoline_es.log.port import (
     Log,
     LogInfo,
     Member,
+    Named,
     Offset,
     Outcome,
     Owner,
@@ -67,6 +69,7 @@ from gasoline_es.log.port import (
     Record,
     Section,
     SegmentInfo,
+    Source,
     Tail,
     Wanted,
     about_json,
@@ -128,6 +131,10 @@ class KafkaTail(Tail):
         records, self._offset = self._recent.after(self._offset, max_records)
         self._log.passed(self._feed)
         return records
+
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Refuse: a topic is read with its records' offsets by :meth:`KafkaLog.source`."""
+        raise NotImplementedError
 
     def waiting(self) -> int:
         """Return how many records were read that no poll has returned."""
@@ -671,6 +678,21 @@ class KafkaLog(Log):
         check_topic(feed.topic)
         self._look_for({feed})
         return KafkaTail(self, feed, position)
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any topic of the cluster for reading (see the port)."""
+        self.check_readable()
+        feed = self.feed(topic, partition)
+        await self._require({feed})
+        source = KafkaSource(self._driver, self._prefix, feed, position, past_lost=past_lost)
+        try:
+            await source.open()
+        except BaseException:
+            await source.close()
+            raise
+        return source
 
     def keep(self, feed: Feed, first: int, tail: KafkaTail) -> Recent:
         """Keep what is read of a many-writer feed from an offset on, for a tail (for :class:`KafkaTail`)."""

@@ -1,0 +1,113 @@
+"""Dead letters: records of a foreign topic that came to nothing, with the reason, as records of another topic (design §6).
+
+The value of one, on every log, is a JSON object:
+
+    {"reason":{"type":"ValueError","message":"…"},"pipeline":"orders",
+     "topic":"orders","partition":3,"record":"4711","time":"2026-12-01T10:00:00.000000Z","key":"c-17",
+     "headers":{"trace":"…"},"value":"{\\"id\\":…"}
+
+``record`` names it in its partition (of Kafka, the offset). A value that is no UTF-8 is under ``value_base64`` instead, a
+tombstone's is null, and one that does not fit beside the rest is left out, with ``"value_omitted":true``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from gasoline_es.core.durations import format_time
+from gasoline_es.core.events import ErrorInfo
+
+VALUE_BYTES_MAX: Final = 400_000
+"""A longer value is left out: as text in JSON it may take twice as much and more, and goes along with a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What becomes a dead letter if its command is refused. ``to`` and ``to_partition``: where it goes then."""
+
+    to: str
+    to_partition: int
+    pipeline: str
+    topic: str
+    partition: int
+    record: str
+    time_us: int
+    key: str
+    headers: Mapping[str, str]
+    value: bytes | None
+    value_omitted: bool = False
+
+    def fitting(self) -> Letter:
+        """Return it without its value, if that is too long."""
+        if self.value is None or len(_written(self.value)) <= VALUE_BYTES_MAX:
+            return self
+        return replace(self, value=None, value_omitted=True)
+
+    def members(self) -> dict[str, Any]:
+        """Return it as a JSON object, for :func:`read_letter`."""
+        members: dict[str, Any] = {
+            "to": self.to,
+            "to_partition": self.to_partition,
+            "pipeline": self.pipeline,
+            "topic": self.topic,
+            "partition": self.partition,
+            "record": self.record,
+            "time_us": self.time_us,
+            "key": self.key,
+            "headers": dict(self.headers),
+        }
+        return members | self._value()
+
+    def because(self, reason: ErrorInfo) -> bytes:
+        """Write it as the value of a record: one line of JSON."""
+        written: dict[str, Any] = {
+            "reason": {"type": reason.type, "message": reason.message},
+            "pipeline": self.pipeline,
+            "topic": self.topic,
+            "partition": self.partition,
+            "record": self.record,
+            "time": format_time(self.time_us),
+            "key": self.key,
+            "headers": dict(self.headers),
+        }
+        return orjson.dumps(written | self._value())
+
+    def _value(self) -> dict[str, Any]:
+        if self.value_omitted:
+            return {"value_omitted": True}
+        if self.value is None:
+            return {"value": None}
+        try:
+            return {"value": self.value.decode()}
+        except UnicodeDecodeError:
+            return {"value_base64": base64.b64encode(self.value).decode()}
+
+
+def read_letter(members: Any) -> Letter:
+    """Read what :meth:`Letter.members` gave. Raises: TypeError, KeyError, ValueError: it is none."""
+    texts = {name: members[name] for name in ("to", "pipeline", "topic", "record", "key")}
+    numbers = {name: members[name] for name in ("to_partition", "partition", "time_us")}
+    headers = members["headers"]
+    if any(type(text) is not str for text in (*texts.values(), *headers.keys(), *headers.values())):
+        raise TypeError(f"a letter's members are texts: {texts!r}, {headers!r}")
+    if any(type(number) is not int or number < 0 for number in numbers.values()):
+        raise TypeError(f"a letter's numbers are not below 0: {numbers!r}")
+    omitted = members.get("value_omitted", False)
+    if "value_base64" in members:
+        value: bytes | None = base64.b64decode(members["value_base64"], validate=True)
+    else:
+        text = members.get("value")
+        value = None if text is None else text.encode()
+    return Letter(**texts, **numbers, headers=headers, value=value, value_omitted=bool(omitted))
+
+
+def _written(value: bytes) -> bytes:
+    try:
+        return orjson.dumps(value.decode())
+    except UnicodeDecodeError:
+        return base64.b64encode(value)

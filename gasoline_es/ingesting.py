@@ -1,0 +1,94 @@
+"""``gasoline.ingest``: records of other programs' topics start workflows and signal them (design §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
+
+from gasoline_es.core.error_info import error_info
+from gasoline_es.errors import DefinitionError
+from gasoline_es.log.port import Named
+from gasoline_es.pipelines import Decoder, Incoming, Mapped, commands_of
+from gasoline_es.runtime.ingesting import Ingesting, Led
+from gasoline_es.runtime.node import Node
+
+T = TypeVar("T")
+
+TOPIC_CHARACTERS_MAX: Final = 249
+
+
+class Ingestion(Generic[T]):
+    """Reads a topic while the ``async with`` block lasts. Made by ``gasoline.ingest(…)``."""
+
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]],
+        by: str,
+        *,
+        model: type[T] | None,
+        name: str | None,
+        dead_letters: str | None,
+        start: Literal["earliest", "latest"],
+        past_lost: bool,
+    ) -> None:
+        self._mapping: Final = mapping
+        self._decoder: Final = Decoder(model)
+        self._namespace: Final = node.log.namespace
+        self._by: Final = by
+        letters = f"{topic}.dead-letter" if dead_letters is None else dead_letters
+        for what, one in (("topic", topic), ("dead_letters", letters)):
+            _check_topic(what, one, self._namespace)
+        if letters == topic:
+            raise DefinitionError(f"dead letters of topic {topic!r} cannot go to that topic: they would be read again")
+        pipeline = topic if name is None else name
+        if not pipeline or len(pipeline) > TOPIC_CHARACTERS_MAX or "/" in pipeline:
+            raise DefinitionError(f"name={pipeline!r}: 1 to {TOPIC_CHARACTERS_MAX} characters without '/'")
+        if start not in ("earliest", "latest"):
+            raise DefinitionError(f"start={start!r}: write 'earliest' or 'latest'")
+        if not callable(mapping):
+            raise DefinitionError(f"a mapping is a function of a record, not {mapping!r}")
+        self._ingesting: Final = Ingesting(node, pipeline, topic, letters, self._map_all, start, past_lost=past_lost)
+
+    async def __aenter__(self) -> Self:
+        await self._ingesting.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._ingesting.stop()
+
+    async def _map_all(self, batch: Sequence[Named]) -> Sequence[Led]:
+        if not inspect.iscoroutinefunction(self._mapping):
+            return await asyncio.to_thread(lambda: [self._map(named) for named in batch])
+        return [await self._map_awaited(named) for named in batch]
+
+    def _map(self, named: Named) -> Led:
+        try:
+            incoming = self._decoder.decode(named)
+            return commands_of(self._mapping(incoming), incoming, self._namespace, self._by), None
+        except BaseException as error:  # also a SystemExit: a record must not end the process
+            return (), error_info(error)
+
+    async def _map_awaited(self, named: Named) -> Led:
+        try:
+            incoming = self._decoder.decode(named)
+            mapping: Callable[..., Awaitable[object]] = cast(Any, self._mapping)  # a coroutine function
+            return commands_of(await mapping(incoming), incoming, self._namespace, self._by), None
+        except Exception as error:
+            return (), error_info(error)
+
+
+def _check_topic(what: str, topic: str, namespace: str) -> None:
+    if not isinstance(topic, str) or not 1 <= len(topic) <= TOPIC_CHARACTERS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] -- comes from users
+        raise DefinitionError(f"{what}={topic!r}: a topic's name has 1 to {TOPIC_CHARACTERS_MAX} characters")
+    if topic.startswith(f"{namespace}."):
+        raise DefinitionError(
+            f"{what}={topic!r} begins as the topics of namespace {namespace!r} do, which are the engine's own: take a topic "
+            f"of another name, or open another namespace"
+        )
