@@ -409,6 +409,11 @@ def address_of(raw: bytes) -> tuple[str, str] | None:
     return (request_id, client) if request_id and isinstance(request_id, str) and isinstance(client, str) else None
 
 
+def _is_text(given: object) -> bool:
+    """Whether it is a text, or left out."""
+    return given is None or type(given) is str
+
+
 def _checked(command: Command) -> Command:
     """Refuse what no client of this library would send: an inbox is open to everybody who can write to the log."""
     if isinstance(command, Yield):
@@ -424,9 +429,13 @@ def _checked(command: Command) -> Command:
             raise TypeError("tags are not canonical")
         if command.schedule is not None:
             raise TypeError("only a schedule's owner dispatches for it")
+        if type(command.unique) is not bool or not _is_text(command.key) or not _is_text(command.parent):
+            raise TypeError(f"unique {command.unique!r}, key {command.key!r}, parent {command.parent!r}")
     elif isinstance(command, SendSignal):
         check_name("signal", command.name)
         check_caller_id("signal id", command.signal_id)
+        if type(command.by_caller) is not bool or not _is_text(command.sender):
+            raise TypeError(f"by_caller {command.by_caller!r}, sender {command.sender!r}")
         if command.parked is not None:
             check_workflow_id(command.parked)
     elif isinstance(command, Land):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gasoline_es import Gasoline, Message, OperationContext, SignalTo, SyncGasoline, WorkflowHandle, operation
-from gasoline_es.errors import GasolineError, InvalidTags, WorkflowNotFound
+from gasoline_es.errors import GasolineError, InvalidTags, TopicRefused, WorkflowNotFound
 from gasoline_es.sync import SyncWorkflowHandle
 from projections import Workflows
 from tests.engine.test_hostile_names import HOSTILE, data, only_a_log
@@ -57,6 +57,8 @@ def ordinary(name: str) -> Any:
         "to": UNKNOWN,
         "signal_id": "line 1",
         "projection": Workflows,
+        "topic": "orders",
+        "mapping": lambda incoming: None,  # pyright: ignore[reportUnknownLambdaType]
     }
     return given[name]
 
@@ -151,7 +153,7 @@ def require_refused_or_data(owner: type, name: str, parameter: str, text: str, o
     if parameter in ("workflow_id", "to"):
         assert isinstance(outcome, WorkflowNotFound), (where, outcome)
     if text == "\udc80" and parameter in ("tags", "topic"):
-        assert isinstance(outcome, InvalidTags), (where, outcome)
+        assert isinstance(outcome, TopicRefused if name == "ingest" else InvalidTags), (where, outcome)
 
 
 async def outcome_of(call: Callable[[], Any]) -> Any:

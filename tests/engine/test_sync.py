@@ -69,6 +69,7 @@ NO_VERBS = {
     "log": "is not for several threads",
     "worker": "is a program of its own",
     "run_worker": "is a program of its own",
+    "ingest": "works beside a worker",
 }
 
 

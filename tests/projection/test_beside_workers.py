@@ -175,9 +175,9 @@ async def test_an_event_that_takes_long_does_not_hold_the_worker_up(gasoline: Ga
         assert await asyncio.to_thread(at_it.wait, WAIT_S)
         assert await (await gasoline.dispatch(double, 2)).output(timeout=WAIT_S) == 4
         await worker.stop(0.01)
+        with pytest.raises(ProjectionNotBuilt):
+            gasoline.projection(slow).snapshot()
         go_on.set()
-    with pytest.raises(ProjectionNotBuilt):
-        gasoline.projection(slow).snapshot()
 
 
 async def test_projections_that_cannot_be_are_refused_before_the_worker_runs(gasoline: Gasoline) -> None:
