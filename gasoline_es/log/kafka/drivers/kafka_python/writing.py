@@ -85,6 +85,15 @@ def _discard(producer: Any) -> None:
         producer._closed = True  # or its finalizer would try again
 
 
+def _never_fences_again(producer: Any) -> None:
+    """Let an error of a transaction be its end.
+
+    The library would get over some of them by asking for another epoch and, where that is refused because somebody has
+    fenced it, for one without saying who it was: which fences whoever that is, the living owner.
+    """
+    producer._transaction_manager._supports_epoch_bump = lambda: False
+
+
 def _identity(producer: Any) -> tuple[int, int] | None:
     """Return the number and epoch under which a producer writes; it changes if the client silently begins anew."""
     found = producer._transaction_manager.producer_id_and_epoch
@@ -114,6 +123,7 @@ class KafkaPythonWriter(Writer):
                 transactional_id=self._id,
                 transaction_timeout_ms=int(self._timeout_s * 1000),
             )
+            _never_fences_again(producer)
             with self._lock:
                 self._producer = producer
                 closed = self._closed
