@@ -14,7 +14,7 @@ import secrets
 import statistics
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -82,16 +82,21 @@ def measure(bootstrap: str, name: str) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    with a_broker() as bootstrap:
-        found = {name: measure(bootstrap, name) for name in DRIVERS}
-    if "--json" in sys.argv[1:]:
+def show(found: Mapping[str, Mapping[str, float]], *, as_json: bool, unit: str = "") -> None:
+    """Print the figures of each of several things that were measured."""
+    if as_json:
         print(json.dumps(found))
         return
     for name, figures in found.items():
         print(name)
         for what, figure in figures.items():
-            print(f"  {what:28} {figure:>12,}")
+            print(f"  {what:28} {figure:>12,}{unit}")
+
+
+def main() -> None:
+    with a_broker() as bootstrap:
+        found = {name: measure(bootstrap, name) for name in DRIVERS}
+    show(found, as_json="--json" in sys.argv[1:])
 
 
 if __name__ == "__main__":

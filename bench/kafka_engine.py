@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import secrets
 import statistics
 import sys
@@ -32,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.engine import Added, Plan, count, fulfil
-from bench.kafka_driver import a_broker
+from bench.kafka_driver import a_broker, show
 from gasoline_es import Gasoline, SignalTo
 from gasoline_es.log.kafka.drivers.port import Committed, Feed, NewTopic, Out
 from gasoline_es.log.kafka.sender import Sender
@@ -167,13 +166,7 @@ def main() -> None:
             figures = found[name] = on(url, f"{url}-fresh", given.workflows, given.steps)
             raw = raw_records_per_s(bootstrap, name, int(figures["records_each"]), int(figures["value_bytes"]))
             figures |= {"raw_records_per_s": round(raw), "engine_to_raw": round(figures["records_per_s"] / raw, 2)}
-    if given.json:
-        print(json.dumps(found))
-        return
-    for name, figures in found.items():
-        print(name)
-        for what, figure in figures.items():
-            print(f"  {what:28} {figure:>12,}")
+    show(found, as_json=given.json)
 
 
 if __name__ == "__main__":

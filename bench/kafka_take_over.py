@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.kafka_driver import a_broker
+from bench.kafka_driver import a_broker, show
 from gasoline_es import ActivityContext, Gasoline, Signal, WorkflowContext, activity, workflow
 from gasoline_es.core.ids import partition_of
 from gasoline_es.log.kafka.settings import DRIVERS
@@ -161,13 +161,7 @@ def main() -> None:
     with a_broker() as bootstrap:
         names = [given.driver] if given.driver else DRIVERS
         found = {name: asyncio.run(measure(bootstrap, name, given.events, given.times)) for name in names}
-    if given.json:
-        print(json.dumps(found))
-        return
-    for name, figures in found.items():
-        print(name)
-        for what, figure in figures.items():
-            print(f"  {what:20} {figure:>8,} ms")
+    show(found, as_json=given.json, unit=" ms")
 
 
 if __name__ == "__main__":

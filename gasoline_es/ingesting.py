@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
 
 from gasoline_es.core.error_info import error_info
+from gasoline_es.core.topics import TOPIC_CHARACTERS_MAX
 from gasoline_es.errors import DefinitionError
 from gasoline_es.log.port import Named
 from gasoline_es.pipelines import Decoder, Incoming, Mapped, commands_of
@@ -16,8 +17,6 @@ from gasoline_es.runtime.ingesting import Ingesting, Led
 from gasoline_es.runtime.node import Node
 
 T = TypeVar("T")
-
-TOPIC_CHARACTERS_MAX: Final = 249
 
 
 class Ingestion(Generic[T]):

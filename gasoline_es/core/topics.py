@@ -12,7 +12,9 @@ OWNERS_TOPICS: Final = ("events", "index", "registry", "schedules", "parked", "s
 """What a partition's owner writes."""
 ANYONES_TOPICS: Final = ("inbox", "replies", "messages")
 """What anyone writes."""
-_RESERVED: Final = re.compile(rf"[a-z0-9-]{{1,64}}\.({'|'.join((*OWNERS_TOPICS, *ANYONES_TOPICS, 'workers'))})")
+WORKERS: Final = "workers"
+"""Who works on a namespace, on a log that has no other place for that (:mod:`gasoline_es.log.kafka.who`)."""
+_RESERVED: Final = re.compile(rf"[a-z0-9-]{{1,64}}\.({'|'.join((*OWNERS_TOPICS, *ANYONES_TOPICS, WORKERS))})")
 TOPIC_CHARACTERS_MAX: Final = 249
 _TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS_MAX}}}")
 

@@ -432,8 +432,7 @@ class Partition:
 
         Raises: RecordTooLarge: nothing happened.
         """
-        index = partition_of(command.workflow_id, self._log.partition_count)
-        if index == self.index:
+        if self.holds(command.workflow_id):
             self.decide(command)
             return
         self._post(Request("", "", command))

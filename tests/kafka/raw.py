@@ -24,8 +24,8 @@ class Event:
     data: Any
 
 
-def read_events(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[Event]]:
-    """Return the events of each partition, in order of their offsets, as a committed reader sees them."""
+def read_messages(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[Any]]:
+    """Return the records of each partition, in order of their offsets, as a committed reader sees them now."""
     consumer = confluent.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -37,7 +37,7 @@ def read_events(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[lis
     )
     try:
         count = len(consumer.list_topics(topic, timeout_s).topics[topic].partitions)
-        found: list[list[Event]] = [[] for _ in range(count)]
+        found: list[list[Any]] = [[] for _ in range(count)]
         starts = [confluent.TopicPartition(topic, partition, confluent.OFFSET_BEGINNING) for partition in range(count)]
         consumer.assign(starts)
         ended: set[int] = set()
@@ -47,16 +47,22 @@ def read_events(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[lis
             if message.error() is not None:
                 assert message.error().code() == confluent.KafkaError._PARTITION_EOF, message.error()
                 ended.add(message.partition())
-                continue
-            told = json.loads(message.value())
-            assert message.key().decode() == f"{told['subject']}/{told['seq']}"
-            partition: int = message.partition()
-            found[partition].append(
-                Event(told["subject"], told["seq"], told["epoch"], told["worker"], told["type"], told["data"])
-            )
+            else:
+                found[message.partition()].append(message)
         return found
     finally:
         consumer.close()
+
+
+def read_events(bootstrap: str, topic: str) -> list[list[Event]]:
+    """Return the events of each partition, in order of their offsets."""
+    return [[_event(message) for message in messages] for messages in read_messages(bootstrap, topic)]
+
+
+def _event(message: Any) -> Event:
+    told = json.loads(message.value())
+    assert message.key().decode() == f"{told['subject']}/{told['seq']}"
+    return Event(told["subject"], told["seq"], told["epoch"], told["worker"], told["type"], told["data"])
 
 
 def check_events(partitions: list[list[Event]]) -> None:

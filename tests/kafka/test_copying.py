@@ -39,6 +39,14 @@ async def fill(url: str, namespace: str, count: int) -> tuple[str, str]:
     return sleeping.id, listening.id
 
 
+async def all_goes_on(url: str, namespace: str, sleeping: str, listening: str) -> None:
+    """Let what :func:`fill` left come to its end."""
+    async with Gasoline.open(url, namespace=namespace) as gasoline, gasoline.worker([echo, nap, notes]):
+        assert await gasoline.handle(sleeping, nap).output() == "awake"
+        await gasoline.handle(listening, notes).signal(Note(text="after"))
+        assert await gasoline.handle(listening, notes).output() == ["before", "after"]
+
+
 async def test_files_go_to_a_cluster_and_everything_goes_on(
     kafka_bootstrap: str, kafka_namespace: str, tmp_path: Path
 ) -> None:
@@ -47,10 +55,7 @@ async def test_files_go_to_a_cluster_and_everything_goes_on(
     sleeping, listening = await fill(files, kafka_namespace, 5)
     await copy_log(files, cluster, partitions=2)
     assert await events_of(cluster, kafka_namespace) == await events_of(files, kafka_namespace)
-    async with Gasoline.open(cluster, namespace=kafka_namespace) as gasoline, gasoline.worker([echo, nap, notes]):
-        assert await gasoline.handle(sleeping, nap).output() == "awake"
-        await gasoline.handle(listening, notes).signal(Note(text="after"))
-        assert await gasoline.handle(listening, notes).output() == ["before", "after"]
+    await all_goes_on(cluster, kafka_namespace, sleeping, listening)
 
 
 @pytest.mark.soak
@@ -62,10 +67,7 @@ async def test_a_cluster_goes_to_files_and_everything_goes_on(
     sleeping, listening = await fill(cluster, kafka_namespace, 20)
     await copy_log(cluster, files, partitions=4)
     assert await events_of(files, kafka_namespace) == await events_of(cluster, kafka_namespace)
-    async with Gasoline.open(files, namespace=kafka_namespace) as gasoline, gasoline.worker([echo, nap, notes]):
-        assert await gasoline.handle(sleeping, nap).output() == "awake"
-        await gasoline.handle(listening, notes).signal(Note(text="after"))
-        assert await gasoline.handle(listening, notes).output() == ["before", "after"]
+    await all_goes_on(files, kafka_namespace, sleeping, listening)
 
 
 @pytest.mark.soak

@@ -23,6 +23,7 @@ from gasoline_es.log.kafka.drivers.port import Driver
 from gasoline_es.pipelines import Dispatch, Incoming
 from tests.kafka.conftest import new_feeds
 from tests.kafka.pipeline import relay
+from tests.kafka.raw import read_messages
 from tests.kafka_server import own_broker
 
 confluent: Any = _confluent
@@ -56,33 +57,7 @@ def _delivered(error: Any, message: Any) -> None:
 
 def read_all(bootstrap: str, topic: str) -> list[Any]:
     """Return the values of every record that a committed reader sees now."""
-    consumer = confluent.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "somebody-else",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        count = len(consumer.list_topics(topic, 60).topics[topic].partitions)
-        consumer.assign(
-            [confluent.TopicPartition(topic, partition, confluent.OFFSET_BEGINNING) for partition in range(count)]
-        )
-        found: list[Any] = []
-        ended: set[int] = set()
-        while len(ended) < count:
-            message = consumer.poll(60)
-            assert message is not None, "the broker does not answer"
-            if message.error() is not None:
-                assert message.error().code() == confluent.KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-            else:
-                found.append(json.loads(message.value()))
-        return found
-    finally:
-        consumer.close()
+    return [json.loads(message.value()) for messages in read_messages(bootstrap, topic) for message in messages]
 
 
 def made(driver: Driver, namespace: str) -> tuple[str, str, str]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gasoline_es.core.topics import OWNERS_TOPICS
-from gasoline_es.log.kafka.topics import PUBLIC_TOPICS, WORKERS
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS
+from gasoline_es.log.kafka.topics import PUBLIC_TOPICS
 
 Role = Literal["administrator", "worker", "client", "reader", "consumer"]
 
@@ -37,7 +37,7 @@ class Acl:
 def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
     """Return what everybody needs. ``group``: what consumers' groups begin with; as the topics do unless given."""
     name = f"{prefix}{namespace}."
-    everything = (*OWNERS_TOPICS, *_ANYONES, WORKERS)
+    everything = (*OWNERS_TOPICS, *ANYONES_TOPICS, WORKERS)
     to_read = [kind for kind in everything if kind != "inbox"]  # which is its owner's alone
     return [
         Acl("administrator", "topic", name, True, "Create"),
@@ -49,7 +49,7 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
         Acl("worker", "transactional-id", name, True, "Write"),
         *_topics("client", name, everything, ("DescribeConfigs",)),
         *_topics("client", name, to_read, ("Read",)),
-        *_topics("client", name, _ANYONES, ("Write",)),
+        *_topics("client", name, ANYONES_TOPICS, ("Write",)),
         Acl("client", "transactional-id", f"{name}client.", True, "Write"),
         *_topics("reader", name, everything, ("DescribeConfigs",)),
         *_topics("reader", name, to_read, ("Read",)),
@@ -57,9 +57,6 @@ def acls_of(prefix: str, namespace: str, group: str | None = None) -> list[Acl]:
         *_topics("consumer", name, PUBLIC_TOPICS, ("Read",)),
         Acl("consumer", "group", name if group is None else group, True, "Read"),
     ]
-
-
-_ANYONES: Final = ("inbox", "replies", "messages")
 
 
 def _topics(role: Role, name: str, kinds: Sequence[str], operations: Sequence[str]) -> Iterator[Acl]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, Topics, is_reserved
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS, Topics, is_reserved
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import (
     Fenced,
@@ -50,7 +50,6 @@ from gasoline_es.log.kafka.records import (
 )
 from gasoline_es.log.kafka.sender import Sender
 from gasoline_es.log.kafka.signs import Signs
-from gasoline_es.log.kafka.topics import WORKERS
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
     RECORD_BYTES_MAX,

@@ -12,13 +12,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from gasoline_es.core.topics import WORKERS
 from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Reader
 from gasoline_es.log.kafka.log import APPEND_LIMIT_S, SILENT_AFTER_S, KafkaLog
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.records import now_ms, read_through
 from gasoline_es.log.kafka.settings import Address, make_driver
-from gasoline_es.log.kafka.topics import ASK_S, WORKERS, prepare
+from gasoline_es.log.kafka.topics import ASK_S, prepare
 from gasoline_es.log.kafka.who import LOG_KEY
 from gasoline_es.log.names import check_namespace, check_wanted
 

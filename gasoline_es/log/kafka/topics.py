@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS
 from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import Admin, NewTopic, TopicInfo
 from gasoline_es.log.names import check_partitions
 
 PARTITIONS_DEFAULT: Final = 32
-WORKERS: Final = "workers"
-"""Who works on the namespace: one partition, see :mod:`gasoline_es.log.kafka.who`."""
 PUBLIC_TOPICS: Final = ("events", "schedules", "parked", "stored")
 """What others may read, and build upon. The rest is between processes of this library, and may change with any version."""
 ASK_S: Final = 30.0
