@@ -277,6 +277,8 @@ class Log(ABC):
     writable: bool
     remote: bool = False
     """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
+    appends_apart: bool = False
+    """Whether each partition's sections are served on their own, so that nothing is won by appending them together."""
     time_unit_us: int = 1
     """Times of records are kept to so many microseconds."""
     derived: str | None = None
@@ -294,7 +296,8 @@ class Log(ABC):
         """Append the sections in one group; an outcome for each, in order, given when its fate is known.
 
         On ``Appended`` the section is durable (survives power loss) and counts. At most one section per
-        ``(partition, epoch)``. Calls are served one after the other. ``RecordTooLarge`` is raised for the whole call,
+        ``(partition, epoch)``. Calls are served one after the other, or those for one partition where it
+        :attr:`appends_apart`. ``RecordTooLarge`` is raised for the whole call,
         before anything is written; a log that failed raises :class:`LogFailed` likewise.
         """
 

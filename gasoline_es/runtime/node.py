@@ -37,7 +37,7 @@ from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
-from gasoline_es.runtime.appender import Appender
+from gasoline_es.runtime.appender import make_appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.fitting import require_fit
@@ -110,7 +110,7 @@ class Node:
         self.recording = Recording()
         self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
         """Tells how far the projections are that this process keeps up: by name, topic and partition."""
-        self._appender = Appender(log, self._log_failed, self.recording)
+        self._appender = make_appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
         """Held by who takes or releases a partition. They give calls their order, and go with a caller that is cancelled."""
@@ -334,6 +334,7 @@ class Node:
     def _forget(self, partition: Partition, why: LogError, gone: Sequence[Live] = ()) -> None:
         """Let go of a partition. ``gone``: the workflows that were in memory, if it has let go of itself already."""
         self.partitions.pop(partition.index, None)
+        self._appender.leave(partition)
         if self.driver is not None:
             self.driver.forget(partition, [*gone, *partition.lives.values()])
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
@@ -696,7 +697,8 @@ class Node:
             partition.drop_if_idle(live)
 
     def ask_append(self, partition: Partition) -> None:
-        self._appender.ask(partition)
+        if not partition.lost:
+            self._appender.ask(partition)
 
     def changed(self, batch: Batch) -> None:
         if self.tracing is not None:

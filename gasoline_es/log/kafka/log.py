@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -91,6 +91,8 @@ ASK_LIMIT_S: Final = 60.0
 CLOSE_LIMIT_S: Final = 5.0
 TOPIC_KNOWN_S: Final = 60.0
 """So long it is relied on how many partitions a topic of others has."""
+CLIENT: Final = -1
+"""Beside the partitions: whoever sends what anyone may write."""
 CLEAN_EVERY_S: Final = 10.0
 """Commands that were consumed are removed from the inboxes so often."""
 
@@ -177,6 +179,7 @@ class KafkaLog(Log):
         self.incarnation = "" if readonly else secrets.token_hex(8)
         self.log_id = log_id
         self.remote = True
+        self.appends_apart = True
         self.time_unit_us = 1_000
         self.derived = derived
         self._driver: Final = driver
@@ -200,7 +203,8 @@ class KafkaLog(Log):
         self._looking: Final = asyncio.Lock()
         self._own: dict[int, _Own] = {}
         self._taking: dict[int, asyncio.Lock] = {}
-        self._appending: Final = asyncio.Lock()
+        self._appending: Final = {sender: asyncio.Lock() for sender in (CLIENT, *range(partitions))}
+        """Held while a partition's sender is at work, or that of what anyone writes: each does one thing at a time."""
         self._tails: dict[Feed, WeakSet[KafkaTail]] = {}
         self._loop: Final = asyncio.get_running_loop()
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
@@ -237,16 +241,24 @@ class KafkaLog(Log):
         """Append each section as a transaction of its own, side by side (see the port)."""
         self._usable()
         check_sections(sections)
+        for section in sections:
+            self._check_partition(section.partition)
         rendered = [[to_kafka(record, self._prefix) for record in section.records] for section in sections]
-        async with self._appending:
-            self._usable()
-            await self._require({record.feed for records in rendered for record in records})
-            sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
-            if len(sending) == 1:
-                return [await sending[0]]
-            return list(await asyncio.gather(*sending))
+        await self._require({record.feed for records in rendered for record in records})
+        sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
+        if len(sending) == 1:
+            return [await sending[0]]
+        return list(await asyncio.gather(*sending))
 
     async def _append_one(self, section: Section, records: Sequence[Out]) -> Outcome:
+        async with self._appending[CLIENT if section.epoch is None else section.partition]:
+            try:
+                self._usable()  # it may have been closed meanwhile
+            except LogError as error:
+                return error
+            return await self._append_alone(section, records)
+
+    async def _append_alone(self, section: Section, records: Sequence[Out]) -> Outcome:
         try:
             if section.epoch is None:
                 if records:
@@ -495,7 +507,7 @@ class KafkaLog(Log):
         """Give the partition up (see the port)."""
         self._check_partition(partition)
         self._usable()
-        async with self._appending:
+        async with self._appending[partition]:
             own = self._own.pop(partition, None)
             if own is not None:
                 await self._in_pool(self._give_up, partition, own)
@@ -810,7 +822,9 @@ class KafkaLog(Log):
         """Release every partition, let go of the cluster. Idempotent."""
         if self._closed:
             return
-        async with self._appending:
+        async with AsyncExitStack() as stack:
+            for appending in self._appending.values():
+                await stack.enter_async_context(appending)
             if self._closed:
                 return
             self._closed = True
