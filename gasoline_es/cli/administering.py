@@ -182,9 +182,10 @@ def _reach(place: _Place) -> str:
 
 def _write_script(output: Output, lines: Iterable[str]) -> None:
     script = _SCRIPT + "".join(f"{line}\n" for line in lines)
-    if output.json:
+    if output.json_wanted:
         output.object({"script": script})
     else:
+        # In a pipe too: it is made for a shell, or a file.
         output.console.print(script, end="", soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ commands = typer.Typer(
 
 
 AsCommands = Annotated[
-    bool, typer.Option("--commands", help="As a script of the commands that Kafka itself comes with.")
+    bool, typer.Option("--commands", help="As a script of the commands that Kafka itself comes with, in a pipe too.")
 ]
 Partitions = Annotated[
     int | None,
@@ -54,7 +54,7 @@ def topics(
     JSON, one object a topic: topic, partitions, replication (-1: as the brokers
     are set), config {name: value}, public (others may read it), there (null: no
     cluster was asked), differences [{setting (null: the number of partitions),
-    wanted, found, refused}]. With --commands: script.
+    wanted, found, refused}]. With --commands --json: script.
 
     Exit status: 1 if a topic is missing, or would be refused.
     """
@@ -100,12 +100,12 @@ def acls(
     \b
     Examples:
       gasoline --log kafka://broker:9092/shop kafka acls
-      gasoline --namespace shop kafka acls --principal worker=User:shop --commands
+      gasoline --namespace shop kafka acls --principal worker=User:shop --commands >allow.sh
 
     \b
     JSON, one object a permission: role, principal, resource (topic,
     transactional-id or group), name, pattern (literal or prefixed), operation.
-    With --commands: script.
+    With --commands --json: script.
     """
     from gasoline_es.cli.administering import show_acls
     from gasoline_es.cli.output import Output

@@ -121,13 +121,16 @@ def copy(
             metavar="N",
             min=1,
             max=4096,
-            help="So many at the new place: 16 in files and 32 on Kafka unless given.",
+            help="So many at the new place. Unless given 16 in files and 32 on Kafka; 1 for an application of eventsourcing.",
             show_default=False,
         ),
     ] = None,
     json: Json = None,
 ) -> None:
     """Move a namespace to another log: files to Kafka, Kafka to files, to another number of partitions.
+
+    It is called the same at both places: as a Kafka URL says, or --namespace, or else default. What else the log holds
+    stays, such as applications of eventsourcing, which have a namespace each: log info lists them.
 
     Nobody may have it open for writing meanwhile, neither here nor there: end its workers and clients first. From the
     first record on the old place is closed; the new one opens when all of it is there and was read again from there,
@@ -139,7 +142,7 @@ def copy(
 
     \b
     Examples:
-      gasoline log copy file:./data kafka://broker:9092/shop --partitions 64
+      gasoline log copy file:./data kafka://broker:9092/default --partitions 64
       gasoline --namespace shop log copy file:./data file:./larger --partitions 128
 
     \b

@@ -86,20 +86,22 @@ def test_the_script_makes_what_is_missing_and_sets_what_would_be_refused(cluster
     opened(cluster, 4)
     del cluster.topics["eu.shop.parked"]
     changed(cluster, "eu.shop.events", cleanup_policy="delete")
-    done = run("topics", "--commands", "--text")
+    done = run("topics", "--commands")
     made, altered = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("kafka-")][::-1]
     assert (made[0], altered[0]) == ("kafka-topics.sh", "kafka-configs.sh")
     assert made[made.index("--topic") + 1] == "eu.shop.parked"
     assert made[made.index("--partitions") + 1] == "4"
     assert "cleanup.policy=compact" in made
     assert altered[-1] == "cleanup.policy=compact"
+    assert done.stdout.startswith("#!/bin/sh\n"), "a script goes to a file as it is"
+    assert [*run("topics", "--commands", "--json").objects] == [{"script": done.stdout}]
 
 
 def test_a_wrong_number_of_partitions_is_told_and_no_command_changes_it(cluster: Cluster) -> None:
     opened(cluster, 4)
     cluster.topics["eu.shop.inbox"].info = cluster.topics["eu.shop.workers"].info
     assert "eu.shop.inbox has partitions=1 and not 4" in run("topics", "--json").stderr
-    assert "# eu.shop.inbox has partitions=1" in run("topics", "--commands", "--text").stdout
+    assert "# eu.shop.inbox has partitions=1" in run("topics", "--commands").stdout
 
 
 def test_without_a_cluster_nothing_is_asked() -> None:
@@ -139,7 +141,7 @@ def test_permissions_are_those_that_each_role_needs() -> None:
 
 
 def test_permissions_as_a_script_name_the_principals_that_were_given() -> None:
-    done = run("acls", "--principal", "worker=User:it's", "--principal", "worker=User:b", "--commands", "--text")
+    done = run("acls", "--principal", "worker=User:it's", "--principal", "worker=User:b", "--commands")
     lines = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("kafka-acls.sh")]
     assert lines
     for line in lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.utils import Environment
 
 from gasoline_es import errors
+from gasoline_es.log.opening import open_log
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory, lease
 from gasoline_es.persistence.history_reader import open_histories
 from gasoline_es.persistence.journal import Journal, namespace_of
@@ -45,6 +47,21 @@ def one() -> list[StoredEvent]:
 def test_without_a_log_it_says_which_variables_name_one() -> None:
     with pytest.raises(InfrastructureFactoryError, match=r"set ORDERS_GASOLINE_LOG or GASOLINE_LOG to the URL"):
         InfrastructureFactory.construct(Environment("Orders", {"PERSISTENCE_MODULE": "gasoline_es.persistence"}))
+
+
+def test_a_namespace_of_more_partitions_than_an_application_has_says_what_to_do(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}"
+    asyncio.run(_made(url, namespace_of("shop"), 16))
+
+    with pytest.raises(
+        OperationalError, match=r"'es-shop' .* with 16 partitions, and an application's has one\. .* --part"
+    ):
+        factory_for("shop", url)
+
+
+async def _made(url: str, namespace: str, partitions: int) -> None:
+    log = await open_log(url, namespace=namespace, partitions=partitions)
+    await log.close()
 
 
 def test_on_kafka_decisions_are_refused_before_anything_is_opened() -> None:

@@ -152,8 +152,13 @@ class FileLog(Log):
             count = check_partitions(manifest.namespaces, self.namespace, partitions, self.url)
         if count is None or manifest is None:
             if not self.writable:
-                what = "no log" if manifest is None else f"no namespace {self.namespace!r}"
-                raise LogError(f"there is {what} in {self._directory}", path=self._directory)
+                if manifest is None:
+                    raise LogError(f"there is no log in {self._directory}", path=self._directory)
+                raise LogError(
+                    f"there is no namespace {self.namespace!r} in {self._directory}, which has "
+                    f"{', '.join(sorted(manifest.namespaces)) or 'none'}",
+                    path=self._directory,
+                )
             if manifest is not None:
                 self._require_sound(manifest)
             manifest = create_namespace(self._directory, self.namespace, partitions, self._disk)
