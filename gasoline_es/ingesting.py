@@ -6,13 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from gasoline_es.core.error_info import error_info
 from gasoline_es.core.topics import TOPIC_CHARACTERS_MAX
 from gasoline_es.errors import DefinitionError
 from gasoline_es.log.port import Named
-from gasoline_es.pipelines import Decoder, Incoming, Mapped, commands_of
+from gasoline_es.pipelines import Decoder, Pipeline, commands_of
 from gasoline_es.runtime.ingesting import Ingesting, Led
 from gasoline_es.runtime.node import Node
 
@@ -22,45 +22,43 @@ T = TypeVar("T")
 class Ingestion(Generic[T]):
     """Reads a topic while the ``async with`` block lasts. Made by ``gasoline.ingest(…)``."""
 
-    def __init__(
-        self,
-        node: Node,
-        topic: str,
-        mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]],
-        by: str,
-        *,
-        model: type[T] | None,
-        name: str | None,
-        dead_letters: str | None,
-        start: Literal["earliest", "latest"],
-        past_lost: bool,
-    ) -> None:
+    def __init__(self, node: Node, pipeline: Pipeline[T], by: str) -> None:
+        topic, mapping, start = pipeline.topic, pipeline.mapping, pipeline.start
         self._mapping: Final = mapping
-        self._decoder: Final = Decoder(model)
+        self._decoder: Final = Decoder(pipeline.model)
         self._namespace: Final = node.log.namespace
         self._by: Final = by
-        letters = f"{topic}.dead-letter" if dead_letters is None else dead_letters
+        letters = f"{topic}.dead-letter" if pipeline.dead_letters is None else pipeline.dead_letters
         for what, one in (("topic", topic), ("dead_letters", letters)):
             _check_topic(what, one, self._namespace)
         if letters == topic:
             raise DefinitionError(f"dead letters of topic {topic!r} cannot go to that topic: they would be read again")
-        pipeline = topic if name is None else name
-        if not pipeline or len(pipeline) > TOPIC_CHARACTERS_MAX or "/" in pipeline:
-            raise DefinitionError(f"name={pipeline!r}: 1 to {TOPIC_CHARACTERS_MAX} characters without '/'")
+        name = topic if pipeline.name is None else pipeline.name
+        if not name or len(name) > TOPIC_CHARACTERS_MAX or "/" in name:
+            raise DefinitionError(f"name={name!r}: 1 to {TOPIC_CHARACTERS_MAX} characters without '/'")
         if start not in ("earliest", "latest"):
             raise DefinitionError(f"start={start!r}: write 'earliest' or 'latest'")
         if not callable(mapping):
             raise DefinitionError(f"a mapping is a function of a record, not {mapping!r}")
-        self._ingesting: Final = Ingesting(node, pipeline, topic, letters, self._map_all, start, past_lost=past_lost)
+        past_lost = pipeline.past_lost
+        self._ingesting: Final = Ingesting(node, name, topic, letters, self._map_all, start, past_lost=past_lost)
+
+    async def begin(self) -> None:
+        """Read from now on. Raises: DefinitionError, TopicRefused: as entering does."""
+        await self._ingesting.start()
+
+    async def end(self) -> None:
+        """Read no more; what was decided still counts."""
+        await self._ingesting.stop()
 
     async def __aenter__(self) -> Self:
-        await self._ingesting.start()
+        await self.begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._ingesting.stop()
+        await self.end()
 
     async def _map_all(self, batch: Sequence[Named]) -> Sequence[Led]:
         if not inspect.iscoroutinefunction(self._mapping):

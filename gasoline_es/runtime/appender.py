@@ -69,9 +69,9 @@ class Appender:
                 idle.set_result(None)
 
     @property
-    def active(self) -> bool:
-        """Whether it is at work, or waits for work."""
-        return self._task is not None and not self._task.done()
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Its task while it is at work, or waits for work."""
+        return [] if self._task is None or self._task.done() else [self._task]
 
     @property
     def resting(self) -> bool:
@@ -239,6 +239,11 @@ class AppendersApart:
         appender.ask(source)
 
     @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Those that are at work, or wait for work."""
+        return [task for one in (*self._of.values(), *self._ending) for task in one.tasks]
+
+    @property
     def resting(self) -> bool:
         """Never: nothing is appended here in the event loop's place."""
         return False
@@ -248,7 +253,7 @@ class AppendersApart:
 
     def leave(self, source: Source) -> None:
         """The source will ask no more; what it has asked for is still appended."""
-        self._ending = {one for one in self._ending if one.active}
+        self._ending = {one for one in self._ending if one.tasks}
         appender = self._of.pop(source, None)
         if appender is not None:
             appender.end()

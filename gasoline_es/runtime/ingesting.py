@@ -8,8 +8,8 @@ fenced, so whoever it was before records nothing more. One batch is under way at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from gasoline_es.core.commands import Asked
 from gasoline_es.core.events import ErrorInfo
@@ -20,6 +20,7 @@ from gasoline_es.errors import DefinitionError, LogError
 from gasoline_es.log.port import Named, Position, Source
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.sharing import peers_of
 
 _log = EngineLog(__name__)
 
@@ -31,6 +32,8 @@ AGAIN_S: Final = 2.0
 """A partition that could not be read, or whose append failed, is tried again so much later."""
 LOOK_AGAIN_S: Final = 1.0
 LAG_AGAIN_S: Final = 5.0
+READERS_AGAIN_S: Final = 10.0
+"""So often it is looked whether the workers that are to read do."""
 
 Led = tuple[Sequence[Asked], ErrorInfo | None]
 """What a record leads to, or why it is a dead letter."""
@@ -73,10 +76,14 @@ class Ingesting:
         self._letter_partitions = await node.log.partitions_of(self._dead_letters)
         node.pipelines.add(self._pipeline)
         self._endings = [node.on_change(self._heard), node.on_taken(self._taken)]
+        self._spawn(self._look_for_readers(), "gasoline-ingest-readers")
 
     async def stop(self) -> None:
         """Read no more. What was handed to an append already still counts, with its position."""
-        for end in self._endings:
+        if not self._endings:
+            return  # it has not begun: the name may be another's
+        endings, self._endings = self._endings, []
+        for end in endings:
             end()
         tasks = list(self._tasks)
         for task in tasks:
@@ -91,12 +98,56 @@ class Ingesting:
             news.set()
 
     def _taken(self, partition: Partition) -> None:
-        topics, count = self._node.topics, self._node.log.partition_count
         for number in range(self._count):
-            if partition_of_slot(topics.source_slot(self._pipeline, self._topic, number), count) == partition.index:
-                task = self._node.spawn(self._keep_reading(partition, number), f"gasoline-ingest-{number}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            if self._partition_of(number) == partition.index:
+                self._spawn(self._keep_reading(partition, number), f"gasoline-ingest-{number}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._node.spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_for_readers(self) -> None:
+        """Say which partitions of the topic nobody reads, because the workers that should do not ingest."""
+        before, told = frozenset[str](), frozenset[str]()
+        while True:
+            await asyncio.sleep(READERS_AGAIN_S)
+            lacking = self._workers_without()
+            # Only who is found twice: one that starts may be about to.
+            idle = frozenset(lacking) & before
+            if idle - told:
+                workers, unread = ", ".join(sorted(idle)), sorted(n for one in idle for n in lacking[one])
+                _log.warning(
+                    "pipeline %s: %d of %d partitions of %s are read by nobody, because %s would have to and does not "
+                    "ingest by this name: let every worker ingest",
+                    self._pipeline,
+                    len(unread),
+                    self._count,
+                    self._topic,
+                    workers,
+                    extra={"pipeline": self._pipeline, "topic": self._topic, "unread": unread, "workers": sorted(idle)},
+                )
+            before, told = frozenset(lacking), idle
+
+    def _workers_without(self) -> dict[str, list[int]]:
+        """Return the workers that own a partition whose owner is to read, and do not ingest; with what they should read."""
+        log = self._node.log
+        without = {
+            peer.incarnation
+            for peer in peers_of(log.members())
+            if peer.pipelines is not None and self._pipeline not in peer.pipelines
+        }
+        found: dict[str, list[int]] = {}
+        for number in range(self._count) if without else ():
+            owner = log.owner(self._partition_of(number))
+            if owner is not None and owner.alive and owner.incarnation in without:
+                found.setdefault(owner.incarnation, []).append(number)
+        return found
+
+    def _partition_of(self, number: int) -> int:
+        """Return whose owner reads a partition of the topic."""
+        slot = self._node.topics.source_slot(self._pipeline, self._topic, number)
+        return partition_of_slot(slot, self._node.log.partition_count)
 
     def _owns(self, partition: Partition) -> bool:
         return not partition.lost and self._node.partitions.get(partition.index) is partition

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -40,6 +40,14 @@ class Exposition(Protocol):
     def stop(self) -> None: ...
 
 
+class Beside(Protocol):
+    """Something that a worker does while it runs, besides driving workflows."""
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+
 class Worker:
     """Runs workflows while the ``async with`` block lasts. Made by ``gasoline.worker([…])``."""
 
@@ -53,6 +61,7 @@ class Worker:
         stop_limit_s: float = STOP_LIMIT_S,
         version: int = 0,
         exposition: Exposition | None = None,
+        beside: Sequence[Beside] = (),
     ) -> None:
         if type(version) is not int or version < 0:
             raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
@@ -69,6 +78,7 @@ class Worker:
         self._watch: LoopWatch | None = None
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
+        self._beside = beside
         self.started: Final = asyncio.Event()
         """Set once it has its partitions and drives what is in them."""
 
@@ -86,12 +96,15 @@ class Worker:
         sharing = self._rebalancing = Rebalancing(node, self._driver, self._version, self._stop_limit_s)
         self._watch = self._start_watch(self._driver, sharing)  # from before the first body runs
         try:
+            for one in self._beside:
+                await one.begin()
             for partition in list(node.partitions.values()):
                 node.drive(partition)
             sharing.announce()
             await sharing.look()
             self._announcement.make()
         except BaseException:
+            await self._end_beside()
             sharing.leave()
             self._let_go(self._driver)
             await self._hide()
@@ -182,6 +195,7 @@ class Worker:
         """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable."""
         runner = driver.runner
         try:
+            await self._end_beside()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -201,6 +215,9 @@ class Worker:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         self._announcement.take_back()
         await self._node.flush()
+
+    async def _end_beside(self) -> None:
+        await asyncio.gather(*(one.end() for one in self._beside))
 
     def _show(self) -> None:
         shown = self._exposition

@@ -253,8 +253,7 @@ class Process:
         self.ended = True
         node, driver = self.node, self.node.driver
         tasks: list[asyncio.Task[Any]] = [*node._tasks, *node._taking.values(), *node._releasing]
-        if node._appender._task is not None:
-            tasks.append(node._appender._task)
+        tasks += node._appender.tasks
         if self.worker is not None:
             tasks += self.worker._tasks
         if node._saving is not None:
