@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from gasoline_es import WorkflowContext, workflow
 from gasoline_es.core.ids import workflow_id_from_key
 from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import Feed, Out
 from gasoline_es.log.port import NewRecord, Section
 from gasoline_es.pipelines import Dispatch, Incoming, Send
 from tests.engine.harness import PATIENCE_S, Process, World
+from tests.engine.test_emitting import dies_of
 from tests.engine.test_ingesting import (
     LETTERS,
     PARTITIONS,
@@ -278,3 +280,24 @@ async def test_where_dead_letters_have_no_topic_any_more_the_partition_goes_on_w
         await reached(process, 2)
     await started(process, Counter([4]))
     assert len(await letters(process)) == 1
+
+
+@workflow
+async def emits(ctx: WorkflowContext, count: int) -> int:
+    await ctx.emit("sales", "key", "x" * count)
+    return count
+
+
+@pytest.mark.parametrize("any_world", ["kafka"], indirect=True)
+async def test_a_topic_that_takes_less_than_before_ends_the_run_and_not_the_process(any_world: World) -> None:
+    process = await any_world.worker(emits, takes)
+    assert any_world.cluster is not None
+    any_world.cluster.make_topic("sales", 1)
+    assert await (await process.gasoline.dispatch(emits, 10)).output() == 10  # it is known how much it takes
+    topic = any_world.cluster.topics["sales"]
+    topic.info = replace(topic.info, config={"max.message.bytes": "1000"})
+    handle = await process.gasoline.dispatch(emits, 2_000)
+    await dies_of(process, handle.id, "takes batches of 1000 bytes")
+    async with asyncio.timeout(PATIENCE_S):
+        assert await (await process.gasoline.dispatch(takes, Order(id="a", n=4))).output() == 4
+    assert process.node.failure is None

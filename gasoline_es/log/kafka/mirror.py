@@ -129,7 +129,9 @@ class Mirror:
                     self._writer.executemany("UPDATE feeds SET position=max(position, ?) WHERE number=?", moved)
                     self._writer.execute("COMMIT")
                 except BaseException:
-                    with suppress(sqlite3.Error):  # a full disk has ended the transaction already, and is what is to be told
+                    with suppress(
+                        sqlite3.Error
+                    ):  # a full disk has ended the transaction already, and is what is to be told
                         self._writer.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
