@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 from gasoline_es.core.error_info import error_info
 from gasoline_es.core.topics import TOPIC_CHARACTERS_MAX
@@ -61,24 +62,41 @@ class Ingestion(Generic[T]):
         await self.end()
 
     async def _map_all(self, batch: Sequence[Named]) -> Sequence[Led]:
-        if not inspect.iscoroutinefunction(self._mapping):
-            return await asyncio.to_thread(lambda: [self._map(named) for named in batch])
-        return [await self._map_awaited(named) for named in batch]
+        if inspect.iscoroutinefunction(self._mapping):
+            return [await self._led(self._map(named)) for named in batch]
+        mapped = await asyncio.to_thread(lambda: [self._map(named) for named in batch])
+        return [await self._led(one) for one in mapped]
 
-    def _map(self, named: Named) -> Led:
+    def _map(self, named: Named) -> Led | _Awaited:
         try:
             incoming = self._decoder.decode(named)
-            return commands_of(self._mapping(incoming), incoming, self._namespace, self._by), None
+            mapped = self._mapping(incoming)
+            if inspect.isawaitable(mapped):  # of an `async def`, or of what calls one
+                return _Awaited(incoming, mapped)
+            return commands_of(mapped, incoming, self._namespace, self._by), None
         except BaseException as error:  # also a SystemExit: a record must not end the process
             return (), error_info(error)
 
-    async def _map_awaited(self, named: Named) -> Led:
+    async def _led(self, mapped: Led | _Awaited) -> Led:
+        if not isinstance(mapped, _Awaited):
+            return mapped
         try:
-            incoming = self._decoder.decode(named)
-            mapping: Callable[..., Awaitable[object]] = cast(Any, self._mapping)  # a coroutine function
-            return commands_of(await mapping(incoming), incoming, self._namespace, self._by), None
-        except Exception as error:
+            return commands_of(await mapped.answer, mapped.incoming, self._namespace, self._by), None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # on the loop these are no record's
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             return (), error_info(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """What a mapping gave for a record, to be awaited on the loop."""
+
+    incoming: Incoming[Any]
+    answer: Awaitable[object]
 
 
 def _check_topic(what: str, topic: str, namespace: str) -> None:

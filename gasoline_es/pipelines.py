@@ -142,7 +142,10 @@ class Decoder(Generic[T]):
     def decode(self, named: Named) -> Incoming[Any]:
         """Return a record as a mapping gets it. Raises: ValueError: its value is not of the model."""
         record = named.record
-        time = _EPOCH + timedelta(microseconds=record.time_us)
+        try:
+            time = _EPOCH + timedelta(microseconds=record.time_us)
+        except OverflowError:
+            raise ValueError(f"its time, {record.time_us // 1000} ms after 1970, is in no calendar") from None
         value = self._decoded(record.value)
         return Incoming(record.topic, record.partition, named.name, record.key, value, dict(record.headers or {}), time)
 

@@ -495,14 +495,14 @@ def check_sections(sections: Sequence[Section]) -> None:
 def check_value(topic: str, key: str, value: bytes) -> None:
     """Raises: ValueError: a record's value has a line feed."""
     if b"\n" in value:
-        raise ValueError(f"the value of record {key!r} for topic {topic!r} has a line feed")
+        raise ValueError(f"the value of record {key[:300]!r} for topic {topic!r} has a line feed")
 
 
 def check_size(topic: str, partition: int, key: str, size: int, *, exact: bool = False) -> None:
     """Raises: RecordTooLarge: a record takes more bytes than :data:`RECORD_BYTES_MAX`."""
     if size > RECORD_BYTES_MAX:
         raise RecordTooLarge(
-            f"a record for topic {topic!r}, key {key!r}, takes {'' if exact else 'about '}{size} bytes; "
+            f"a record for topic {topic!r}, key {key[:300]!r}, takes {'' if exact else 'about '}{size} bytes; "
             f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
             topic=topic,
             partition=partition,

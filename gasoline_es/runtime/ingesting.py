@@ -16,7 +16,7 @@ from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.letters import Letter
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import DefinitionError, LogError
+from gasoline_es.errors import DefinitionError, LogError, TopicRefused
 from gasoline_es.log.port import Named, Position, Source
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
@@ -31,6 +31,8 @@ BATCH_BYTES: Final = 4_000_000
 AGAIN_S: Final = 2.0
 """A partition that could not be read, or whose append failed, is tried again so much later."""
 LOOK_AGAIN_S: Final = 1.0
+COUNT_AGAIN_S: Final = 60.0
+"""A topic may be given more partitions: so often it is looked how many it has."""
 LAG_AGAIN_S: Final = 5.0
 READERS_AGAIN_S: Final = 10.0
 """So often it is looked whether the workers that are to read do."""
@@ -62,6 +64,8 @@ class Ingesting:
         self._start: Final[Literal["earliest", "latest"]] = start
         self._past_lost: Final = past_lost
         self._count = 0
+        self._count_first = 0
+        """So many partitions the topic had when this began; of what was added since, nothing has been passed by."""
         self._letter_partitions = 1
         self._tasks: set[asyncio.Task[None]] = set()
         self._news: set[asyncio.Event] = set()
@@ -72,10 +76,11 @@ class Ingesting:
         node = self._node
         if self._pipeline in node.pipelines:
             raise DefinitionError(f"this process already ingests by the name {self._pipeline!r}: give another `name=`")
-        self._count = await node.log.partitions_of(self._topic)
+        self._count = self._count_first = await node.log.partitions_of(self._topic)
         self._letter_partitions = await node.log.partitions_of(self._dead_letters)
         node.pipelines.add(self._pipeline)
         self._endings = [node.on_change(self._heard), node.on_taken(self._taken)]
+        self._spawn(self._count_again(), "gasoline-ingest-count")
         self._spawn(self._look_for_readers(), "gasoline-ingest-readers")
 
     async def stop(self) -> None:
@@ -98,7 +103,10 @@ class Ingesting:
             news.set()
 
     def _taken(self, partition: Partition) -> None:
-        for number in range(self._count):
+        self._begin(partition, range(self._count))
+
+    def _begin(self, partition: Partition, numbers: range) -> None:
+        for number in numbers:
             if self._partition_of(number) == partition.index:
                 self._spawn(self._keep_reading(partition, number), f"gasoline-ingest-{number}")
 
@@ -149,6 +157,17 @@ class Ingesting:
         slot = self._node.topics.source_slot(self._pipeline, self._topic, number)
         return partition_of_slot(slot, self._node.log.partition_count)
 
+    async def _count_again(self) -> None:
+        while self._node.failure is None:
+            await asyncio.sleep(COUNT_AGAIN_S)
+            try:
+                count = await self._node.log.partitions_of(self._topic)
+            except (LogError, TopicRefused):
+                continue  # those that read it say so
+            before, self._count = self._count, max(self._count, count)
+            for partition in list(self._node.partitions.values()):
+                self._begin(partition, range(before, self._count))
+
     def _owns(self, partition: Partition) -> bool:
         return not partition.lost and self._node.partitions.get(partition.index) is partition
 
@@ -156,7 +175,7 @@ class Ingesting:
         while self._owns(partition):
             try:
                 await self._read(partition, number)
-            except LogError as error:
+            except (LogError, TopicRefused) as error:
                 if not self._owns(partition) or self._node.failure is not None:
                     return
                 _log.error(
@@ -170,13 +189,15 @@ class Ingesting:
                 await asyncio.sleep(AGAIN_S)
 
     async def _read(self, partition: Partition, number: int) -> None:
+        # Where there is no place for dead letters the append of one would cost the partition, and all that goes on there.
+        self._letter_partitions = await self._node.log.partitions_of(self._dead_letters)
         key = self._node.topics.source_key(self._pipeline, self._topic, number)
         position = partition.position_of(key)
         source = await self._node.log.source(self._topic, number, position, past_lost=self._past_lost)
         news = asyncio.Event()
         self._news.add(news)
         try:
-            if position is None and self._start == "latest":
+            if position is None and self._start == "latest" and number < self._count_first:
                 await source.skip()
                 await self._record(partition, (), key, source.position)
             await self._go_on(partition, number, source, key, news)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _log = EngineLog(__name__)
 _T = TypeVar("_T")
 
+LEAVE_LIMIT_S = 10.0
+"""A process that ends waits for an append no longer than this: on Kafka one waits for as long as no broker answers."""
 ROLL_BACK_WAIT_S = 0.5
 """How long after an append that found no space the engine tries to go on."""
 
@@ -833,13 +835,17 @@ class Node:
         await self._appender.flush()
 
     async def close(self) -> None:
-        """Append what is left, release every partition, close the log."""
+        """Append what is left, within LEAVE_LIMIT_S, release every partition, close the log."""
         closed = LogError(f"{self.log.url} was closed")
         if self.failure is None:
             self.failure = closed  # new calls are refused from here on
             for partition in self.partitions.values():
                 partition.leave()
-            await self._appender.flush()
+            try:
+                async with asyncio.timeout(LEAVE_LIMIT_S):
+                    await self._appender.flush()
+            except TimeoutError:
+                await self.log.close()  # an append waits for somebody who does not answer: it gives up
         self._alarms.close()
         self._unparking.close()
         if self._saving is not None:

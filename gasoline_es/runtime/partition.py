@@ -474,7 +474,10 @@ class Partition:
         """Return why a command came to nothing, if that is known here."""
         try:
             if not self.holds(command.workflow_id):
-                self._post(Request("", "", command, letter))
+                try:
+                    self._post(Request("", "", command, letter))
+                except RecordTooLarge:  # what it asks for is more important than what is told if it is refused
+                    self._post(Request("", "", command, letter.without_value()))
                 return None
             error = self.decide(command).error
         except GasolineError as refused:

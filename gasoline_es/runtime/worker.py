@@ -214,7 +214,11 @@ class Worker:
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         self._announcement.take_back()
-        await self._node.flush()
+        with contextlib.suppress(
+            TimeoutError
+        ):  # nor must a broker that does not answer: what waits for it is not durable
+            async with asyncio.timeout(max(limit_s, 1.0)):
+                await self._node.flush()
 
     async def _end_beside(self) -> None:
         await asyncio.gather(*(one.end() for one in self._beside))

@@ -96,6 +96,11 @@ class Cluster:
         topic = self.topics.get(feed.topic)
         return topic is not None and 0 <= feed.partition < topic.info.partitions
 
+    def refuses(self, out: Out) -> bool:
+        """Whether a record is larger than its topic takes."""
+        limit = self.topics[out.feed.topic].info.config.get("max.message.bytes")
+        return limit is not None and len(out.value or b"") > int(limit)
+
     def make_topic(self, name: str, partitions: int, **config: str) -> None:
         """Make a topic, as an administrator does; one of this name that is there is gone."""
         with self.lock:
@@ -185,6 +190,8 @@ class MemoryWriter(Writer):
             unknown = [out.feed for out in records if not cluster.has(out.feed)]
             if unknown:  # a client waits for them as long as it may, and gives up
                 return NotWritten(f"unknown: {unknown[0]}")
+            if any(cluster.refuses(out) for out in records):
+                return NotWritten("too large", too_large=True)
             transaction = Transaction()
             offsets = cluster.write(transaction, records)
             if fault == "open":

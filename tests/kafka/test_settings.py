@@ -74,7 +74,17 @@ def test_a_url_that_is_wrong_is_an_error_that_says_where(url: str, told: str) ->
 
 
 @pytest.mark.parametrize(
-    "url", [f"kafka://me:{HIDDEN}@h/ns", f"kafka://me@x:{HIDDEN}@h/ns", f"kafka://h/ns?password={HIDDEN}"]
+    "url",
+    [
+        f"kafka://me:{HIDDEN}@h/ns",
+        f"kafka://me@x:{HIDDEN}@h/ns",
+        f"kafka://me:x/{HIDDEN}@h/ns",
+        f"kafka://me:x@{HIDDEN}/y@h/ns",
+        f"kafka://me:{HIDDEN}?y@h/ns",
+        f"kafka://{HIDDEN}:1?y@h/ns",
+        f"kafka://me%3A{HIDDEN}%40h/ns",
+        f"kafka://h/ns?password={HIDDEN}",
+    ],
 )
 def test_a_url_with_a_password_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(LogError) as caught:

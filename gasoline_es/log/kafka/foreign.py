@@ -50,10 +50,12 @@ class KafkaSource(Source):
         end = reader.ends([self._feed], ASK_S)[self._feed]
         offset = begin if self._wanted is None else self._wanted
         if offset > end:
-            raise self._lost(
-                offset,
-                f"ends at offset {end}, and was read to {offset}: the topic was made anew, or the broker has lost records",
-            )
+            if not self._past_lost:
+                raise self._lost(
+                    offset,
+                    f"ends at offset {end}, and was read to {offset}: the topic was made anew, or the broker has lost records",
+                )
+            offset = begin  # of another topic, all of which is new
         if offset < begin:
             if not self._past_lost:
                 raise self._lost(offset, f"begins at offset {begin}: the {begin - offset} offsets before it are gone")

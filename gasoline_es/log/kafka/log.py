@@ -32,7 +32,7 @@ from gasoline_es.errors import (
     PartitionOwned,
     TopicRefused,
 )
-from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused, TopicInfo
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.foreign import KafkaSource
@@ -339,7 +339,7 @@ class KafkaLog(Log):
                 f"{topic}), then wake the workflow",
                 topic=topic,
             )
-        takes = int(found.config.get("max.message.bytes", RECORD_BYTES_MAX))
+        takes = _takes(found)
         if takes < RECORD_BYTES_MAX:
             # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
             raise TopicRefused(
@@ -364,6 +364,9 @@ class KafkaLog(Log):
                 if found is None or feed.partition >= found.partitions:
                     self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
                     return f"topic {feed.topic!r} was deleted while records were on their way there"
+                if (takes := _takes(found)) < RECORD_BYTES_MAX:
+                    self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
+                    return f"topic {feed.topic!r} takes batches of {takes} bytes by now"
         return None
 
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
@@ -842,6 +845,11 @@ class KafkaLog(Log):
                 own.sender.stop()
             await asyncio.to_thread(self._let_go)
         self._wake()
+
+
+def _takes(topic: TopicInfo) -> int:
+    """Return how many bytes a batch for a topic may have."""
+    return int(topic.config.get("max.message.bytes", RECORD_BYTES_MAX))
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

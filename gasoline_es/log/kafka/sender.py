@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from gasoline_es.engine_log import EngineLog
@@ -130,6 +131,7 @@ class Sender:
                 case NotWritten(why, too_large):
                     self._discard()
                     if too_large:
+                        self._require_hope(records)
                         raise RecordTooLarge(f"the broker refuses a record as too large: {why}")
                     trouble.met(why)
                 case Unknown(why, fenced):
@@ -153,6 +155,13 @@ class Sender:
                 "the log was closed before the broker answered: "
                 + ("whether the last append counts is not known" if on_its_way else "the last append does not count")
             )
+
+    def _require_hope(self, records: Sequence[Out]) -> None:
+        """Raises: Fenced: a topic of others takes no such records any more, and whoever decided them has to look again."""
+        with suppress(BrokerError):
+            hopeless = self._evidence.hopeless(records)
+            if hopeless is not None:
+                raise self._fenced(hopeless)
 
     def _discard(self) -> None:
         writer, self._writer = self._writer, None

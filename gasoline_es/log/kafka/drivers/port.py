@@ -51,7 +51,8 @@ class In(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
+    headers: Sequence[tuple[str, bytes | None]]
+    """Anybody may have written one without a value."""
     time_ms: int
 
 
