@@ -323,8 +323,7 @@ class KafkaLog(Log):
             found = admin.describe([topic], ASK_LIMIT_S).get(topic)
         if found is None:
             raise TopicRefused(
-                f"there is no topic {topic!r} in the cluster of {self.url}. Make it (kafka-topics.sh --create --topic "
-                f"{topic}), then wake the workflow",
+                f"there is no topic {topic!r} in the cluster of {self.url}. Make it: kafka-topics.sh --create --topic {topic}",
                 topic=topic,
             )
         takes = int(found.config.get("max.message.bytes", RECORD_BYTES_MAX))
@@ -332,7 +331,7 @@ class KafkaLog(Log):
             # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
             raise TopicRefused(
                 f"topic {topic!r} takes batches of {takes} bytes, and must take {RECORD_BYTES_MAX}. Set it: kafka-configs.sh "
-                f"--alter --topic {topic} --add-config max.message.bytes=1048588; then wake the workflow",
+                f"--alter --topic {topic} --add-config max.message.bytes=1048588",
                 topic=topic,
             )
         return found.partitions
