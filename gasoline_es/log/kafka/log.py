@@ -58,7 +58,6 @@ from gasoline_es.log.port import (
     Log,
     LogInfo,
     Member,
-    Named,
     Offset,
     Outcome,
     Owner,
@@ -130,10 +129,6 @@ class KafkaTail(Tail):
         records, self._offset = self._recent.after(self._offset, max_records)
         self._log.passed(self._feed)
         return records
-
-    def poll_named(self, max_records: int) -> list[Named]:
-        """Refuse: a topic is read with its records' offsets by :meth:`KafkaLog.source`."""
-        raise NotImplementedError
 
     def waiting(self) -> int:
         """Return how many records were read that no poll has returned."""
