@@ -257,12 +257,11 @@ class Process:
             tasks.append(node._appender._task)
         if self.worker is not None:
             tasks += self.worker._tasks
-        if node._saving is not None:
-            node._saving.cancel()
+        node.viewing.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await node._keeper.close()
+        await node.viewing._keeper.close()
         node._alarms.close()
         if driver is not None:
             driver.stopping = True

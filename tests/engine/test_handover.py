@@ -45,7 +45,7 @@ class SlowFolds:
     def __init__(self, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
-        self._fold = process.node._fold
+        self._fold = process.node.viewing._fold
         monkeypatch.setattr(process.node, "_fold", self._slowly)
 
     async def _slowly(self, index: int, stop: int | None) -> None:
@@ -146,7 +146,7 @@ async def test_partition_that_cannot_be_taken_does_not_cost_the_process_the_othe
 ) -> None:
     """design §5: an error of taking one partition is told to whoever wanted that one."""
     process = await world.process(partitions=PARTITIONS)
-    fold = process.node._fold
+    fold = process.node.viewing._fold
 
     async def refusing(index: int, stop: int | None) -> None:
         if index == 0:

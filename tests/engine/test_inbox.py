@@ -126,7 +126,7 @@ async def test_take_over_whose_caller_gave_up_decides_each_request_once(
     await post(world, [sent(handle.id, number) for number in range(5 * POLL)])
     process = await world.process()
     folding, go = asyncio.Event(), asyncio.Event()
-    fold = process.node._fold
+    fold = process.node.viewing._fold
 
     async def slow(index: int, stop: int | None) -> None:
         folding.set()
