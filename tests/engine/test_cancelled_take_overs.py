@@ -261,7 +261,7 @@ async def test_counts_are_of_views_that_do_not_drift(world: World, monkeypatch: 
         views.drifted = loads < 4
         return views
 
-    monkeypatch.setattr(process.node, "_load", drifting)
+    monkeypatch.setattr(process.node.viewing, "_load", drifting)
     await check(process, ids)
     assert loads == 4
 

@@ -46,7 +46,7 @@ class SlowFolds:
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
         self._fold = process.node.viewing._fold
-        monkeypatch.setattr(process.node, "_fold", self._slowly)
+        monkeypatch.setattr(process.node.viewing, "_fold", self._slowly)
 
     async def _slowly(self, index: int, stop: int | None) -> None:
         self.begun.set()
@@ -153,12 +153,12 @@ async def test_partition_that_cannot_be_taken_does_not_cost_the_process_the_othe
             raise LogError("injected: partition 0 cannot be read")
         await fold(index, stop)
 
-    monkeypatch.setattr(process.node, "_fold", refusing)
+    monkeypatch.setattr(process.node.viewing, "_fold", refusing)
     with pytest.raises(LogError, match="partition 0"):
         await process.node.own(0)
     assert process.node.failure is None
     assert await process.node.own(1) is not None
-    monkeypatch.setattr(process.node, "_fold", fold)
+    monkeypatch.setattr(process.node.viewing, "_fold", fold)
     assert await process.node.own(0) is not None
 
 

@@ -133,7 +133,7 @@ async def test_take_over_whose_caller_gave_up_decides_each_request_once(
         await go.wait()
         await fold(index, stop)
 
-    monkeypatch.setattr(process.node, "_fold", slow)
+    monkeypatch.setattr(process.node.viewing, "_fold", slow)
     given_up = asyncio.ensure_future(process.node.own(0))
     await soon(folding.wait())
     given_up.cancel()

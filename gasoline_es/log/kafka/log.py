@@ -91,7 +91,7 @@ CLOSE_LIMIT_S: Final = 5.0
 TOPIC_KNOWN_S: Final = 60.0
 """So long it is relied on how many partitions a topic of others has."""
 CLEAN_EVERY_S: Final = 10.0
-"""Commands that were consumed are removed from the inboxes so often."""
+"""Commands that were consumed are removed from the inboxes so often, and what nobody reads any more is let go of."""
 
 
 @dataclass(slots=True)
@@ -197,6 +197,7 @@ class KafkaLog(Log):
         self._taking: dict[int, asyncio.Lock] = {}
         self._appending: Final = asyncio.Lock()
         self._tails: dict[Feed, WeakSet[KafkaTail]] = {}
+        self._look_for_unread_at_s = time.monotonic() + CLEAN_EVERY_S
         self._loop: Final = asyncio.get_running_loop()
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
@@ -390,7 +391,9 @@ class KafkaLog(Log):
 
     def _clean(self) -> None:
         """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
-        feeds, self._to_clean = self._to_clean, {}
+        feeds = {
+            feed: offset for feed in list(self._to_clean) if (offset := self._to_clean.pop(feed, None)) is not None
+        }
         with suppress(LogError), closing(self._driver.admin()) as admin:
             admin.delete_before(feeds, APPEND_LIMIT_S)
 
@@ -707,6 +710,18 @@ class KafkaLog(Log):
         if recent is not None and tails:
             recent.forget(min(tail.offset for tail in tails))
 
+    def _leave_unread(self) -> None:
+        """Follow no feed whose tails are all gone, of a partition that others own now, say: it would be kept for nobody."""
+        now_s = time.monotonic()
+        if now_s < self._look_for_unread_at_s:
+            return
+        self._look_for_unread_at_s = now_s + CLEAN_EVERY_S
+        for feed in [feed for feed, tails in self._tails.items() if not tails]:
+            del self._tails[feed]
+            self._follower.leave(feed)
+            if (recent := self._kept.recent(feed)) is not None:
+                recent.forget(recent.position)  # who comes again reads from there on, or all of it anew
+
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted. Asks the broker, and reads what it has since that time (see the port)."""
         self.check_readable()
@@ -727,18 +742,21 @@ class KafkaLog(Log):
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
         while True:
-            now_s = time.monotonic()
-            living = self._who.living(now_s)
-            if self._dirty or self._closed or living != self._living:  # nobody wakes us because of one who fell silent
-                break
-            self._waiter = self._loop.create_future()
+            self._waiter = self._loop.create_future()  # before the look: what comes behind that ends the wait
             try:
+                now_s = time.monotonic()
+                living = self._who.living(now_s)
+                if (
+                    self._dirty or self._closed or living != self._living
+                ):  # nobody wakes us because of one who fell silent
+                    break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._who.silent_in(now_s)):
                         await self._waiter
             finally:
                 self._waiter = None
         self._dirty, self._living = False, living
+        self._leave_unread()
 
     def _wake(self) -> None:
         """Let :meth:`changed` return; from any thread."""
