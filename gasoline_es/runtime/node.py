@@ -49,6 +49,9 @@ ROLL_BACK_WAIT_S = 0.5
 """How long after an append that found no space the engine tries to go on."""
 
 
+FLUSH_LIMIT_S = 5.0
+"""So long the end of a process waits for servers that do not answer; they have answered within milliseconds, or are away."""
+
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
 
@@ -545,6 +548,15 @@ class Node:
             partition.hurry()
         await self._appender.flush()
 
+    async def flushed(self) -> bool:
+        """Do as :meth:`flush`; whether it came to an end. Where servers have to answer, that is waited for only so long."""
+        try:
+            async with asyncio.timeout(FLUSH_LIMIT_S if self.log.remote else None):
+                await self.flush()
+        except TimeoutError:
+            return False
+        return True
+
     async def close(self) -> None:
         """Append what is left, release every partition, close the log."""
         closed = LogError(f"{self.log.url} was closed")
@@ -552,7 +564,9 @@ class Node:
             self.failure = closed  # new calls are refused from here on
             for partition in self.partitions.values():
                 partition.leave()
-            await self._appender.flush()
+            if not await self.flushed():
+                _log.warning("the log is closed without what was decided last: its servers do not answer")
+                await self.log.close()  # only then the append that waits for them comes to an end
         self._alarms.close()
         self._unparking.close()
         self.viewing.stop()

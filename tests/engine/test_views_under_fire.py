@@ -309,7 +309,7 @@ async def main():
         began.set()
         return write(*given)
     keeper._write = writing
-    saving = asyncio.create_task(worker.node._save())
+    saving = asyncio.create_task(worker.node.viewing._save())
     await asyncio.to_thread(began.wait)
     await asyncio.to_thread(threading.Event().wait, 0.2)  # now it waits for the lock that the swap holds
     await keeper.stands(0)  # as each take-over asks

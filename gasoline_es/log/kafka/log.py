@@ -48,7 +48,7 @@ from gasoline_es.log.kafka.records import (
     read_through,
     to_kafka,
 )
-from gasoline_es.log.kafka.sender import Sender
+from gasoline_es.log.kafka.sender import Evidence, Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
@@ -201,6 +201,8 @@ class KafkaLog(Log):
         self._loop: Final = asyncio.get_running_loop()
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
+        self._senders: Final[WeakSet[Sender]] = WeakSet()
+        """All of them, those too that somebody is about to begin or to end with."""
         self._sent = 0
         self._to_clean: dict[Feed, int] = {}
         self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
@@ -402,9 +404,7 @@ class KafkaLog(Log):
         client = self._client
         if client is None:
             evidence = OfClient(self._follower, self._kept)
-            client = self._client = Sender(
-                self._driver, f"{self._prefix}{self.namespace}.client.{self.incarnation}", APPEND_LIMIT_S, evidence
-            )
+            client = self._client = self._sender(f"client.{self.incarnation}", APPEND_LIMIT_S, evidence)
         self._sent += 1
         header = ((SENT, b"%d" % self._sent),)
         marker = Out(self._reply_feed, self.incarnation.encode(), None, header, records[0].time_ms)
@@ -448,7 +448,7 @@ class KafkaLog(Log):
             lambda: self._holds(partition, epoch),
             self._gone,
         )
-        sender = Sender(self._driver, self._partition_id(partition), APPEND_LIMIT_S, evidence)
+        sender = self._sender(str(partition), APPEND_LIMIT_S, evidence)
         try:
             sender.fence()
             # What the last owner committed is there by now, and nothing of it comes any more.
@@ -508,8 +508,10 @@ class KafkaLog(Log):
         held = Held(epoch, self.incarnation, released, socket.gethostname(), os.getpid())
         return Out(self._workers, owner_key(partition), held.json(), (), now_ms())
 
-    def _partition_id(self, partition: int) -> str:
-        return f"{self._prefix}{self.namespace}.{partition}"
+    def _sender(self, name: str, limit_s: float, evidence: Evidence) -> Sender:
+        sender = Sender(self._driver, f"{self._prefix}{self.namespace}.{name}", limit_s, evidence)
+        self._senders.add(sender)
+        return sender
 
     def _own_feeds(self, partition: int) -> list[Feed]:
         return [Feed(topic, partition) for topic in sorted(self._owners_topics)]
@@ -548,7 +550,7 @@ class KafkaLog(Log):
         if signs is None:
             # One that dies in the middle keeps everybody from reading on for so long.
             limit_s = max(self._silent_after_s / 3, SIGN_LIMIT_S)
-            sender = Sender(self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", limit_s, OfSigns())
+            sender = self._sender(f"sign.{self.incarnation}", limit_s, OfSigns())
             signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
             signs.start()
         return signs
@@ -808,21 +810,26 @@ class KafkaLog(Log):
     def _let_go(self) -> None:
         if self._signs is not None:
             self._signs.stop()
-        for own in self._own.values():
-            own.sender.stop()
         self._own.clear()
-        if self._client is not None:
-            self._client.stop()
+        self._stop_senders()
         self._follower.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._mirror.close()
         self._driver.close()
 
+    def _stop_senders(self) -> None:
+        for sender in list(self._senders):
+            sender.stop()
+
     async def close(self) -> None:
-        """Release every partition, let go of the cluster. Idempotent."""
+        """Release every partition, let go of the cluster. What has waited for the broker for some seconds fails. Idempotent."""
         if self._closed:
             return
+        giving_up = self._loop.call_later(
+            CLOSE_LIMIT_S, self._stop_senders
+        )  # an append waits as long as an outage does
         async with self._appending:
+            giving_up.cancel()
             if self._closed:
                 return
             self._closed = True
@@ -836,8 +843,6 @@ class KafkaLog(Log):
                 _log.warning(
                     "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}
                 )
-            for own in owned.values():
-                own.sender.stop()
             await asyncio.to_thread(self._let_go)
         self._wake()
 
