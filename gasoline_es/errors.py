@@ -63,9 +63,10 @@ class RecordTooLarge(GasolineError):
 
 
 class TopicRefused(GasolineError):
-    """Nobody may emit to this topic: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
+    """A topic of others is of no use: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
 
-    Ends the run before anything is recorded: once the topic is as it should be, wake the workflow.
+    Ends a run that emits there before anything is recorded: once the topic is as it should be, wake the workflow. Entering
+    ``gasoline.ingest(…)`` raises it for the topic that is read and that of dead letters.
     """
 
 

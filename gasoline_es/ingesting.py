@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -13,7 +13,7 @@ from gasoline_es.core.error_info import error_info
 from gasoline_es.core.topics import TOPIC_CHARACTERS_MAX
 from gasoline_es.errors import DefinitionError
 from gasoline_es.log.port import Named
-from gasoline_es.pipelines import Decoder, Pipeline, commands_of
+from gasoline_es.pipelines import Decoder, Incoming, Pipeline, commands_of
 from gasoline_es.runtime.ingesting import Ingesting, Led
 from gasoline_es.runtime.node import Node
 

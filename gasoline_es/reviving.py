@@ -95,7 +95,7 @@ async def dead_ones(node: Node, wanted: Filters) -> list[Summary]:
     found: list[Summary] = []
     for index in range(node.log.partition_count):
         # As they stand now: what they died of is told, and that is gone once they are woken.
-        found += [one.copy() for one in (await node.views(index)).matching(wanted)]
+        found += [one.copy() for one in (await node.viewing.views(index)).matching(wanted)]
     return sorted(found, key=created)
 
 

@@ -33,6 +33,7 @@ from gasoline_es.log.port import (
     LogInfo,
     Member,
     Named,
+    NamingTail,
     NewRecord,
     Offset,
     Outcome,
@@ -43,7 +44,8 @@ from gasoline_es.log.port import (
     Record,
     Section,
     SegmentInfo,
-    Tail,
+    Source,
+    TailSource,
     Wanted,
     about_json,
     check_partition,
@@ -83,7 +85,7 @@ class MemoryStore:
 _stores: dict[str, MemoryStore] = {}
 
 
-class MemoryTail(Tail):
+class MemoryTail(NamingTail):
     """Position: ``{"count": records passed}``."""
 
     def __init__(self, log: MemoryLog, key: tuple[str, int], position: Position | None) -> None:
@@ -362,10 +364,16 @@ class MemoryLog(Log):
         self._readable()
         return Offset(len(self.store.owned.get((topic, partition), [])))
 
-    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> MemoryTail:
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()
         return MemoryTail(self, (topic, partition), position)
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any topic for reading (see the port)."""
+        return TailSource(self.tail(topic, partition, position))
 
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted (see the port)."""

@@ -202,14 +202,18 @@ class Tail(ABC):
         while self.poll():
             pass
 
-    @abstractmethod
-    def poll_named(self, max_records: int) -> list[Named]:
-        """Do as :meth:`poll`, and name each record."""
-
     @property
     @abstractmethod
     def position(self) -> Position:
         """How far the polls have come: store it, and give it to :meth:`Log.tail` to go on from there."""
+
+
+class NamingTail(Tail):
+    """A tail that can tell the names of its records, as those do of a log that has everything at hand."""
+
+    @abstractmethod
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Do as :meth:`poll`, and name each record."""
 
 
 class Source(ABC):
@@ -244,9 +248,9 @@ class Source(ABC):
 
 
 class TailSource(Source):
-    """The source of a log that has everything at hand."""
+    """The source of a log that has everything at hand: nothing that was published there is ever gone."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: NamingTail) -> None:
         self._tail = tail
 
     async def poll(self, max_records: int) -> list[Named]:
@@ -411,6 +415,7 @@ class Log(ABC):
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
 
+    @abstractmethod
     async def source(
         self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
     ) -> Source:
@@ -419,7 +424,6 @@ class Log(ABC):
         Raises: LogError: the topic is not there; or records after the position are gone, unless ``past_lost``: then it goes
         on with the first that is there.
         """
-        return TailSource(self.tail(topic, partition, position))
 
     @abstractmethod
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:

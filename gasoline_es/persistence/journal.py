@@ -162,10 +162,10 @@ class Journal:
 
     async def _view(self) -> StoredView:
         self._node.check()
-        return self._readable(await self._node.stored(0))
+        return self._readable(await self._node.viewing.stored(0))
 
     def _view_now(self) -> StoredView | None:
-        view = self._node.stored_now(0)
+        view = self._node.viewing.stored_now(0)
         return None if view is None else self._readable(view)
 
     def _readable(self, view: StoredView) -> StoredView:

@@ -176,14 +176,15 @@ class Worker:
             return
         sharing, self._rebalancing = self._rebalancing, None
         limit = self._stop_limit_s if limit_s is None else limit_s
+        answered = False
         try:
             try:
-                await self._wind_down(driver, limit)
+                answered = await self._wind_down(driver, limit)
             finally:
                 self._let_go(driver)
                 if sharing is not None:
                     sharing.leave()
-            if sharing is not None and self._node.failure is None and sharing.others:
+            if answered and sharing is not None and self._node.failure is None and sharing.others:
                 with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
                     async with asyncio.timeout(max(limit, 1.0)):
                         await self._node.release_all()
@@ -191,8 +192,11 @@ class Worker:
             await self._hide()
         _log.info("worker stopped")
 
-    async def _wind_down(self, driver: Driver, limit_s: float) -> None:
-        """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable."""
+    async def _wind_down(self, driver: Driver, limit_s: float) -> bool:
+        """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable.
+
+        Returns False if it may not be: the log's servers do not answer.
+        """
         runner = driver.runner
         try:
             await self._end_beside()
@@ -214,11 +218,7 @@ class Worker:
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         self._announcement.take_back()
-        with contextlib.suppress(
-            TimeoutError
-        ):  # nor must a broker that does not answer: what waits for it is not durable
-            async with asyncio.timeout(max(limit_s, 1.0)):
-                await self._node.flush()
+        return await self._node.flushed()
 
     async def _end_beside(self) -> None:
         await asyncio.gather(*(one.end() for one in self._beside))

@@ -26,6 +26,8 @@ from gasoline_es.log.port import (
     Appended,
     Epoch,
     Log,
+    Named,
+    NamingTail,
     NewRecord,
     Offset,
     Outcome,
@@ -33,6 +35,7 @@ from gasoline_es.log.port import (
     Position,
     Record,
     Section,
+    Source,
     Tail,
 )
 
@@ -87,6 +90,15 @@ async def polled(log: Log, tail: Tail, topic: str, partition: int, max_records: 
     """Return what a tail has as of now."""
     await log.refresh((topic, partition))
     return tail.poll(max_records)
+
+
+async def given(source: Source, count: int, max_records: int = 10_000, timeout_s: float = 10.0) -> list[Named]:
+    """Return so many records of a source that has that many, or more if they come together."""
+    found: list[Named] = []
+    async with asyncio.timeout(timeout_s):
+        while len(found) < count:
+            found += await source.poll(max_records)
+    return found
 
 
 async def soon(check: Callable[[], bool], log: Log, timeout_s: float = 5.0) -> None:
@@ -682,6 +694,109 @@ class LogContract:
         assert await polled(one, again, INBOX, 0) == [], "its position holds what it skipped"
         await one.close()
         await two.close()
+
+    async def test_a_tail_that_names_its_records_names_each_the_same_for_every_reader(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        tail = one.tail(INBOX, 0)
+        if not isinstance(tail, NamingTail):
+            await one.close()
+            await two.close()
+            pytest.skip("records of this log are named by its sources alone")
+        for number in range(12):
+            writer = two if number % 3 else one
+            await put(
+                writer, None, event(number, 0, INBOX), event(100 + number, 1, INBOX), event(number + 20, 0, INBOX)
+            )
+        named = tail.poll_named(100)
+        by_name = {one.name: one.record for one in named}
+        assert len(by_name) == len(named) == 24
+        assert numbers(by_name.values()) == numbers(one.tail(INBOX, 0).poll()), (
+            "they are what a poll gives, in its order"
+        )
+        assert tail.poll_named(100) == []
+        other, few = two.tail(INBOX, 0), list[Named]()
+        assert isinstance(other, NamingTail)
+        few += other.poll_named(5)  # in the middle of what was written together
+        again = one.tail(INBOX, 0, other.position)
+        assert isinstance(again, NamingTail)
+        few += again.poll_named(100)
+        assert {one.name: one.record for one in few} == by_name, "wherever reading begins, and whoever reads"
+        assert len(few) == 24
+        await one.close()
+        await two.close()
+
+    # --- sources ------------------------------------------------------------------------------------------------------
+
+    async def test_a_source_gives_every_writers_records_once_with_names_that_stay(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        for number in range(10):
+            await put(two if number % 3 else one, None, event(number, 0, INBOX), event(100 + number, 1, INBOX))
+        source = await two.source(INBOX, 0)
+        whole = await given(source, 10)
+        assert sorted(numbers(named.record for named in whole)) == list(range(10))
+        assert [n for n in numbers(named.record for named in whole) if n % 3] == [n for n in range(10) if n % 3]
+        assert len({named.name for named in whole}) == 10
+        assert await source.poll(100) == []
+        await put(one, None, event(10, 0, INBOX))
+        whole += await given(source, 1)
+        await source.close()
+        position: Position | None = None
+        singly = list[Named]()
+        for _ in range(11):
+            one_at_a_time = await one.source(INBOX, 0, position)
+            singly += await given(one_at_a_time, 1, 1)
+            position = one_at_a_time.position
+            await one_at_a_time.close()
+        assert {named.name: named.record for named in singly} == {named.name: named.record for named in whole}
+        assert len(singly) == 11
+        await one.close()
+        await two.close()
+
+    async def test_a_source_skips_and_tells_how_many_records_it_has_yet_to_give(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        for number in range(5):
+            await put(one, None, event(number, 0, INBOX))
+        source = await two.source(INBOX, 0)
+        assert await source.waiting() >= 5
+        assert len(await given(source, 2, 1)) == 2
+        assert await source.waiting() >= 3
+        await source.skip()
+        assert await source.waiting() == 0
+        assert await source.poll(100) == []
+        await put(one, None, event(5, 0, INBOX))
+        assert await source.waiting() >= 1
+        assert numbers(named.record for named in await given(source, 1)) == [5]
+        after = await two.source(INBOX, 0, source.position)
+        assert await after.poll(100) == []
+        await source.close()
+        await after.close()
+        await one.close()
+        await two.close()
+
+    async def test_a_source_gives_nothing_that_a_fenced_owner_sends(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        owned = await one.acquire(0)
+        assert isinstance(await put(one, owned.epoch, event(1), event(2, 3, INBOX)), Appended)
+        await one.release(0)
+        await two.refresh()
+        await two.acquire(0)
+        assert isinstance(await put(one, owned.epoch, event(3), event(4, 3, INBOX)), Fenced)
+        await put(two, None, event(5, 3, INBOX))
+        source = await one.source(INBOX, 3)
+        assert numbers(named.record for named in await given(source, 2)) == [2, 5]
+        await source.close()
+        await one.close()
+        await two.close()
+
+    async def test_a_source_of_a_position_that_is_none_is_refused(self, opener: Opener) -> None:
+        log = await opener()
+        with pytest.raises(LogError):
+            await log.source(
+                INBOX, 0, Position({"offset": "x", "count": -1, "at": {"7": [1, 0]}, "finished": [[1, 9]]})
+            )
+        await log.close()
+        with pytest.raises(LogError, match="closed"):
+            await log.source(INBOX, 0)
 
     async def test_a_tail_tells_how_many_records_it_has_yet_to_give(self, opener: Opener) -> None:
         one, two = await opener(), await opener()

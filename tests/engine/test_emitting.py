@@ -240,11 +240,11 @@ async def test_topic_that_is_not_there_ends_the_run_and_a_wake_goes_on_once_it_i
     assert world.cluster is not None
     process = await world.worker(to_topic)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)
-    await dies_of(process, handle.id, ORDERS, "Make it")
+    await dies_of(process, handle.id, f"Make it: kafka-topics.sh --create --topic {ORDERS}; then wake the workflow")
     world.cluster.make_topic(ORDERS, 1, **{"max.message.bytes": "1000"})
     await handle.wake()
     await soon(process.until(handle.id, lambda events: types(events).count("workflow.failed") == 2))
-    await dies_of(process, handle.id, ORDERS, "max.message.bytes")
+    await dies_of(process, handle.id, ORDERS, "max.message.bytes", "; then wake the workflow")
     world.cluster.make_topic(ORDERS, 1)
     await handle.wake()
     assert await soon(handle.output()) == "emitted"
@@ -264,7 +264,7 @@ async def test_topic_that_is_deleted_between_check_and_append_keeps_nothing_else
     await process.log.partitions_of(ORDERS)  # it is known from now on
     cluster.delete_topic(ORDERS)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)
-    await dies_of(process, handle.id, ORDERS, "Make it")
+    await dies_of(process, handle.id, f"Make it: kafka-topics.sh --create --topic {ORDERS}; then wake the workflow")
     assert "record.emitted" not in types(await handle.history())
     cluster.make_topic(ORDERS, PARTITIONS)
     await handle.wake()

@@ -337,7 +337,7 @@ async def test_topics_that_are_not_there_are_said_at_the_start(any_world: World)
     process = await any_world.worker(takes)
     if isinstance(process.log.inner, KafkaLog):
         with pytest.raises(
-            TopicRefused, match=r"no topic 'orders' in the cluster.*kafka-topics.sh --create --topic orders"
+            TopicRefused, match=r"no topic 'orders' in the cluster.*kafka-topics.sh --create --topic orders$"
         ):
             await process.gasoline.ingest(TOPIC, take, model=Order).__aenter__()
         await make_topics(process, TOPIC)

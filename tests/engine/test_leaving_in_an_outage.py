@@ -21,7 +21,7 @@ async def doubles(ctx: WorkflowContext, number: int) -> int:
 async def test_a_worker_ends_though_an_append_waits_for_a_broker(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gasoline_es.runtime.node.LEAVE_LIMIT_S", 0.1)
+    monkeypatch.setattr("gasoline_es.runtime.node.FLUSH_LIMIT_S", 0.1)
     monkeypatch.setattr("gasoline_es.log.kafka.log.CLOSE_LIMIT_S", 0.1)
     process = await any_world.worker(doubles)
     await process.settle()

@@ -27,7 +27,6 @@ from gasoline_es.log.kafka.drivers.port import (
     NewTopic,
     NotWritten,
     Out,
-    PlainWriter,
     Reader,
     Refused,
     TopicInfo,
@@ -327,9 +326,6 @@ class MemoryDriver(Driver):
 
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         return MemoryWriter(self._cluster, transactional_id)
-
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        raise NotImplementedError("the log writes in transactions only")
 
     def reader(self, *, uncommitted: bool = False) -> Reader:
         assert not uncommitted

@@ -9,7 +9,7 @@ import pytest
 
 from gasoline_es.log.kafka.drivers.port import BrokerError, Driver, Feed, NewTopic
 from gasoline_es.log.kafka.settings import Address, make_driver
-from tests.kafka.records import numbers, outs, read_all
+from tests.kafka.records import committed, numbers, outs, read_all
 
 
 def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str) -> None:
@@ -34,9 +34,10 @@ def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str
 
 def test_records_before_an_offset_are_removed(driver: Driver, kafka_namespace: str) -> None:
     feed = Feed(f"{kafka_namespace}.inbox", 0)
-    with closing(driver.admin()) as admin, closing(driver.plain_writer(10)) as writer:
+    with closing(driver.admin()) as admin, closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer:
         admin.create([NewTopic(feed.topic, 1, 1, {})], 30)
-        writer.write(outs(feed, *range(5)))
+        writer.fence()
+        committed(writer.commit(outs(feed, *range(5))))
         admin.delete_before({feed: 3}, 10)
         admin.delete_before({feed: 2}, 10)  # there is nothing before it any more
         admin.delete_before({}, 10)

@@ -156,10 +156,11 @@ def test_an_offset_that_a_client_does_not_tell_is_not_taken_for_one(spec: int, o
     assert (told(Feed("x", 0), -1, 0), told(Feed("x", 0), 5, -1)) == (0, -1)
 
 
-def test_offsets_are_found_by_time(driver: Driver, feeds: NewFeeds) -> None:
+def test_offsets_are_found_by_time(driver: Driver, feeds: NewFeeds, kafka_namespace: str) -> None:
     (feed,) = feeds()
-    with closing(driver.plain_writer(10)) as writer, closing(driver.reader()) as reader:
-        writer.write(outs(feed, 1, 2, 3))
+    with closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer, closing(driver.reader()) as reader:
+        writer.fence()
+        committed(writer.commit(outs(feed, 1, 2, 3)))
         times = (0, 1_000_002, 1_000_003, 1_000_004)
         assert [reader.since({feed: time}, 10)[feed] for time in times] == [0, 1, 2, 3]
 

@@ -52,7 +52,8 @@ from gasoline_es.log.port import (
     Record,
     Section,
     SegmentInfo,
-    Tail,
+    Source,
+    TailSource,
     Wanted,
     about_json,
     check_sections,
@@ -498,7 +499,7 @@ class FileLog(Log):
         """Whether a taker has yet to begin (see the port)."""
         return self._reader.undecided(topic, partition)
 
-    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> FileTail:
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()
         with self._lock:
@@ -506,6 +507,12 @@ class FileLog(Log):
             tail = FileTail(topic, partition, position, self._catalog, self._counted, self._lock)
             self._catalog.subscribe(topic, partition, tail)
         return tail
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any topic for reading (see the port)."""
+        return TailSource(self.tail(topic, partition, position))
 
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted (see the port)."""

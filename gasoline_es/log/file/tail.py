@@ -23,7 +23,7 @@ from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
-from gasoline_es.log.port import Named, Position, Record, Tail
+from gasoline_es.log.port import Named, NamingTail, Position, Record
 
 _PENDING_MAX: Final = 4096
 
@@ -39,7 +39,7 @@ class _Cursor:
     """Not fed by the catalog: what comes next is looked up in the index."""
 
 
-class FileTail(Tail):
+class FileTail(NamingTail):
     """A tail over the file log. The catalog feeds it new batches; older ones it finds by the index."""
 
     def __init__(

@@ -216,6 +216,8 @@ class Follower:
         if not new:
             return
         feeds = list(dict.fromkeys(feed for one in new for feed in one.feeds))
+        # Before the ends: whoever appends to its own feeds moves where they are kept to, meanwhile too.
+        kept = {feed: self._kept.position(feed) for feed in feeds}
         try:
             ends = reader.ends(feeds, ASK_S)
         except BrokerError:
@@ -224,9 +226,8 @@ class Follower:
         for one in new:
             one.targets = {feed: ends[feed] for feed in one.feeds}
             for feed, end in one.targets.items():
-                at = self._kept.position(feed)
-                if at > end:
-                    one.done.set_exception(_shrunk(feed, at, end))
+                if kept[feed] > end:
+                    one.done.set_exception(_shrunk(feed, kept[feed], end))
                     break
 
     def _read(self, reader: Reader, assigned: Mapping[Feed, None], timeout_s: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from gasoline_es.errors import LogError
@@ -115,8 +116,14 @@ class KafkaSource(Source):
             raise LogError(f"partition {self._feed.partition} of topic {self._feed.topic!r} is read no more") from None
 
     async def close(self) -> None:
-        """Let go of it. A poll that is under way ends first, in its thread."""
+        """Let go of it. What is under way ends first, in its thread: also an opening, whose reader nobody has yet."""
+        with suppress(RuntimeError):  # it was closed before
+            self._thread.submit(self._end)
         if self._reader is not None:
-            self._thread.submit(self._reader.close)
             self._reader.wake()
         self._thread.shutdown(wait=False)
+
+    def _end(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

@@ -48,7 +48,7 @@ from gasoline_es.log.kafka.records import (
     read_through,
     to_kafka,
 )
-from gasoline_es.log.kafka.sender import Sender
+from gasoline_es.log.kafka.sender import Evidence, Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
@@ -58,7 +58,6 @@ from gasoline_es.log.port import (
     Log,
     LogInfo,
     Member,
-    Named,
     Offset,
     Outcome,
     Owner,
@@ -94,7 +93,7 @@ TOPIC_KNOWN_S: Final = 60.0
 CLIENT: Final = -1
 """Beside the partitions: whoever sends what anyone may write."""
 CLEAN_EVERY_S: Final = 10.0
-"""Commands that were consumed are removed from the inboxes so often."""
+"""Commands that were consumed are removed from the inboxes so often, and what nobody reads any more is let go of."""
 
 
 @dataclass(slots=True)
@@ -132,10 +131,6 @@ class KafkaTail(Tail):
         records, self._offset = self._recent.after(self._offset, max_records)
         self._log.passed(self._feed)
         return records
-
-    def poll_named(self, max_records: int) -> list[Named]:
-        """Refuse: a topic is read with its records' offsets by :meth:`KafkaLog.source`."""
-        raise NotImplementedError
 
     def waiting(self) -> int:
         """Return how many records were read that no poll has returned."""
@@ -206,9 +201,12 @@ class KafkaLog(Log):
         self._appending: Final = {sender: asyncio.Lock() for sender in (CLIENT, *range(partitions))}
         """Held while a partition's sender is at work, or that of what anyone writes: each does one thing at a time."""
         self._tails: dict[Feed, WeakSet[KafkaTail]] = {}
+        self._look_for_unread_at_s = time.monotonic() + CLEAN_EVERY_S
         self._loop: Final = asyncio.get_running_loop()
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
+        self._senders: Final[WeakSet[Sender]] = WeakSet()
+        """All of them, those too that somebody is about to begin or to end with."""
         self._sent = 0
         self._to_clean: dict[Feed, int] = {}
         self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
@@ -335,8 +333,7 @@ class KafkaLog(Log):
             found = admin.describe([topic], ASK_LIMIT_S).get(topic)
         if found is None:
             raise TopicRefused(
-                f"there is no topic {topic!r} in the cluster of {self.url}. Make it (kafka-topics.sh --create --topic "
-                f"{topic}), then wake the workflow",
+                f"there is no topic {topic!r} in the cluster of {self.url}. Make it: kafka-topics.sh --create --topic {topic}",
                 topic=topic,
             )
         takes = _takes(found)
@@ -344,7 +341,7 @@ class KafkaLog(Log):
             # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
             raise TopicRefused(
                 f"topic {topic!r} takes batches of {takes} bytes, and must take {RECORD_BYTES_MAX}. Set it: kafka-configs.sh "
-                f"--alter --topic {topic} --add-config max.message.bytes=1048588; then wake the workflow",
+                f"--alter --topic {topic} --add-config max.message.bytes=1048588",
                 topic=topic,
             )
         return found.partitions
@@ -411,7 +408,9 @@ class KafkaLog(Log):
 
     def _clean(self) -> None:
         """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
-        feeds, self._to_clean = self._to_clean, {}
+        feeds = {
+            feed: offset for feed in list(self._to_clean) if (offset := self._to_clean.pop(feed, None)) is not None
+        }
         with suppress(LogError), closing(self._driver.admin()) as admin:
             admin.delete_before(feeds, APPEND_LIMIT_S)
 
@@ -420,9 +419,7 @@ class KafkaLog(Log):
         client = self._client
         if client is None:
             evidence = OfClient(self._follower, self._kept)
-            client = self._client = Sender(
-                self._driver, f"{self._prefix}{self.namespace}.client.{self.incarnation}", APPEND_LIMIT_S, evidence
-            )
+            client = self._client = self._sender(f"client.{self.incarnation}", APPEND_LIMIT_S, evidence)
         self._sent += 1
         header = ((SENT, b"%d" % self._sent),)
         marker = Out(self._reply_feed, self.incarnation.encode(), None, header, records[0].time_ms)
@@ -466,7 +463,7 @@ class KafkaLog(Log):
             lambda: self._holds(partition, epoch),
             self._gone,
         )
-        sender = Sender(self._driver, self._partition_id(partition), APPEND_LIMIT_S, evidence)
+        sender = self._sender(str(partition), APPEND_LIMIT_S, evidence)
         try:
             sender.fence()
             # What the last owner committed is there by now, and nothing of it comes any more.
@@ -526,8 +523,10 @@ class KafkaLog(Log):
         held = Held(epoch, self.incarnation, released, socket.gethostname(), os.getpid())
         return Out(self._workers, owner_key(partition), held.json(), (), now_ms())
 
-    def _partition_id(self, partition: int) -> str:
-        return f"{self._prefix}{self.namespace}.{partition}"
+    def _sender(self, name: str, limit_s: float, evidence: Evidence) -> Sender:
+        sender = Sender(self._driver, f"{self._prefix}{self.namespace}.{name}", limit_s, evidence)
+        self._senders.add(sender)
+        return sender
 
     def _own_feeds(self, partition: int) -> list[Feed]:
         return [Feed(topic, partition) for topic in sorted(self._owners_topics)]
@@ -566,7 +565,7 @@ class KafkaLog(Log):
         if signs is None:
             # One that dies in the middle keeps everybody from reading on for so long.
             limit_s = max(self._silent_after_s / 3, SIGN_LIMIT_S)
-            sender = Sender(self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", limit_s, OfSigns())
+            sender = self._sender(f"sign.{self.incarnation}", limit_s, OfSigns())
             signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
             signs.start()
         return signs
@@ -728,6 +727,18 @@ class KafkaLog(Log):
         if recent is not None and tails:
             recent.forget(min(tail.offset for tail in tails))
 
+    def _leave_unread(self) -> None:
+        """Follow no feed whose tails are all gone, of a partition that others own now, say: it would be kept for nobody."""
+        now_s = time.monotonic()
+        if now_s < self._look_for_unread_at_s:
+            return
+        self._look_for_unread_at_s = now_s + CLEAN_EVERY_S
+        for feed in [feed for feed, tails in self._tails.items() if not tails]:
+            del self._tails[feed]
+            self._follower.leave(feed)
+            if (recent := self._kept.recent(feed)) is not None:
+                recent.forget(recent.position)  # who comes again reads from there on, or all of it anew
+
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted. Asks the broker, and reads what it has since that time (see the port)."""
         self.check_readable()
@@ -748,18 +759,21 @@ class KafkaLog(Log):
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
         while True:
-            now_s = time.monotonic()
-            living = self._who.living(now_s)
-            if self._dirty or self._closed or living != self._living:  # nobody wakes us because of one who fell silent
-                break
-            self._waiter = self._loop.create_future()
+            self._waiter = self._loop.create_future()  # before the look: what comes behind that ends the wait
             try:
+                now_s = time.monotonic()
+                living = self._who.living(now_s)
+                if (
+                    self._dirty or self._closed or living != self._living
+                ):  # nobody wakes us because of one who fell silent
+                    break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._who.silent_in(now_s)):
                         await self._waiter
             finally:
                 self._waiter = None
         self._dirty, self._living = False, living
+        self._leave_unread()
 
     def _wake(self) -> None:
         """Let :meth:`changed` return; from any thread."""
@@ -811,23 +825,27 @@ class KafkaLog(Log):
     def _let_go(self) -> None:
         if self._signs is not None:
             self._signs.stop()
-        for own in self._own.values():
-            own.sender.stop()
         self._own.clear()
-        if self._client is not None:
-            self._client.stop()
+        self._stop_senders()
         self._follower.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._mirror.close()
         self._driver.close()
 
+    def _stop_senders(self) -> None:
+        for sender in list(self._senders):
+            sender.stop()
+
     async def close(self) -> None:
-        """Release every partition, let go of the cluster. Idempotent."""
+        """Release every partition, let go of the cluster. What has waited for the broker for some seconds fails. Idempotent."""
         if self._closed:
             return
+        # An append waits as long as an outage does.
+        giving_up = self._loop.call_later(CLOSE_LIMIT_S, self._stop_senders)
         async with AsyncExitStack() as stack:
             for appending in self._appending.values():
                 await stack.enter_async_context(appending)
+            giving_up.cancel()
             if self._closed:
                 return
             self._closed = True
@@ -841,8 +859,6 @@ class KafkaLog(Log):
                 _log.warning(
                     "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}
                 )
-            for own in owned.values():
-                own.sender.stop()
             await asyncio.to_thread(self._let_go)
         self._wake()
 

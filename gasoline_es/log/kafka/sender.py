@@ -7,6 +7,7 @@ will be. While no broker answers, an append waits, as long as it takes: nothing 
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ class Evidence(ABC):
 
 
 class Sender:
-    """One transactional id at work. Used by one thread at a time; ``stop`` by any."""
+    """One transactional id at work. Sends take turns, those of callers that have gone too; any thread may ``stop`` it."""
 
     def __init__(self, driver: Driver, transactional_id: str, timeout_s: float, evidence: Evidence) -> None:
         self.transactional_id: Final = transactional_id
@@ -65,10 +66,13 @@ class Sender:
         self._evidence = evidence
         self._writer: Writer | None = None
         self._stopped = False
+        self._sending: Final = threading.Lock()
 
     def fence(self) -> None:
         """Be the only one that can write under this id from now on. Raises: BrokerError: not reached; try again."""
         self._discard()
+        if self._stopped:
+            raise BrokerError("the log is being closed")
         writer = self._driver.writer(self.transactional_id, self._timeout_s)
         try:
             writer.fence()
@@ -76,6 +80,9 @@ class Sender:
             writer.close()
             raise
         self._writer = writer
+        if self._stopped:  # in the middle of it, so that nobody else would let go of this one
+            self._discard()
+            raise BrokerError("the log is being closed")
 
     def begin(self, records: Sequence[Out]) -> Fate:
         """Commit right after :meth:`fence`, once, whatever becomes of it."""
@@ -89,6 +96,10 @@ class Sender:
         Raises: Fenced: none of them is there: somebody else has taken over. RecordTooLarge: the broker takes no such
             record. LogError: it was stopped; if records were on their way, whether they are there is not known.
         """
+        with self._sending:
+            return self._send(records)
+
+    def _send(self, records: Sequence[Out]) -> Sequence[int]:
         trouble = _Trouble(self.transactional_id)
         self._evidence.begin()
         on_its_way = False

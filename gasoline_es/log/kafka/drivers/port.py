@@ -93,14 +93,6 @@ class Unknown:
     """That has happened already, as for :class:`Refused`: it is for the other one to read, which fencing again would fence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A record is there for good, in a topic that no transaction writes."""
-
-    offset: int
-
-
-Sent = Written | NotWritten | Unknown
 Fate = Committed | Refused | NotWritten | Unknown
 
 
@@ -153,22 +145,6 @@ class Writer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of it, at once: nothing is flushed, nothing is waited for. May be called from any thread; again: nothing."""
-
-
-class PlainWriter(ABC):
-    """Writes records outside of transactions, each for itself, in the order of the calls. Used by many threads at once."""
-
-    @abstractmethod
-    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
-        """Write the records; return what became of each once all of that is known, or the writer's timeout is over.
-
-        What is :class:`Unknown` may be there, and may still come. What is :class:`Written` is on every replica in sync. The
-        client itself tries again, and doubles nothing by that. The writer stays of use. Never raises for what the broker says.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of it, at once. What is under way is :class:`Unknown`. May be called from any thread; again: nothing."""
 
 
 class Reader(ABC):
@@ -282,10 +258,6 @@ class Driver(ABC):
     @abstractmethod
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer. ``timeout_s``: for each commit, and the broker's own limit for its transactions."""
-
-    @abstractmethod
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        """Make a writer without transactions. ``timeout_s``: for each call. Raises: BrokerError."""
 
     @abstractmethod
     def reader(self, *, uncommitted: bool = False) -> Reader:

@@ -23,15 +23,6 @@ _log.addHandler(logging.NullHandler())
 
 _FENCED = frozenset({codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
-# The broker has looked at the record, or the client has, and neither will ever take it.
-_NEVER_WRITTEN = _TOO_LARGE | {
-    codes.TOPIC_EXCEPTION,
-    codes.INVALID_TIMESTAMP,
-    codes.TOPIC_AUTHORIZATION_FAILED,
-    codes.POLICY_VIOLATION,
-    codes._UNKNOWN_TOPIC,
-    codes._UNKNOWN_PARTITION,
-}
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
 # The client asks by what it knows of leaders, and does not look anew by itself.
 _STALE = frozenset(
@@ -91,17 +82,6 @@ def is_fenced(error: Any) -> bool:
 def is_too_large(error: Any) -> bool:
     """Whether a record was refused for its size."""
     return code(error) in _TOO_LARGE
-
-
-def is_never_written(error: Any) -> bool:
-    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
-    return code(error) in _NEVER_WRITTEN
-
-
-def is_fatal(error: Any) -> bool:
-    """Whether the client is of no use after this."""
-    found = reason(error) if isinstance(error, BaseException) else error
-    return found is not None and bool(found.fatal())
 
 
 def is_for_good(error: Any) -> bool:

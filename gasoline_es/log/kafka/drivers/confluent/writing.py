@@ -12,9 +12,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     broker_error,
     confluent,
     describe,
-    is_fatal,
     is_fenced,
-    is_never_written,
     is_too_large,
     with_logger,
 )
@@ -25,12 +23,9 @@ from gasoline_es.log.kafka.drivers.port import (
     Fate,
     NotWritten,
     Out,
-    PlainWriter,
     Refused,
-    Sent,
     Unknown,
     Writer,
-    Written,
 )
 
 # How long it may take to learn why records were not delivered, which the first call after that is told.
@@ -177,93 +172,3 @@ def _not_written(producer: Any, *errors: Any) -> Fate:
         if is_fenced(one):
             return Refused(describe(one))
     return NotWritten(describe(told[0]), too_large=any(map(is_too_large, errors)))
-
-
-class _Delivery:
-    """What becomes of the records of one call."""
-
-    def __init__(self, count: int) -> None:
-        self.sent: list[Sent | None] = [None] * count
-        self.left = count
-        self.fatal = False
-        self._lock = threading.Lock()
-
-    def settle(self, place: int, sent: Sent) -> None:
-        """Note it, from whatever thread serves the client."""
-        with self._lock:
-            if self.sent[place] is None:
-                self.sent[place] = sent
-                self.left -= 1
-
-    def note(self, place: int) -> Delivered:
-        """Return what the client calls for a record."""
-
-        def noted(error: Any, message: Any) -> None:
-            if error is not None:
-                self.fatal = self.fatal or is_fatal(error)
-                self.settle(place, _not_sent(error))
-            elif message.offset() < 0:
-                self.settle(place, Unknown("the broker has the record, and does not say where"))
-            else:
-                self.settle(place, Written(message.offset()))
-
-        return noted
-
-
-def _not_sent(error: Any) -> Sent:
-    if is_never_written(error):
-        return NotWritten(describe(error), too_large=is_too_large(error))
-    return Unknown(describe(error))
-
-
-class ConfluentPlainWriter(PlainWriter):
-    """Writes records outside of transactions (see the port)."""
-
-    def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
-        self._config = config
-        self._timeout_s = timeout_s
-        self._closed = False
-        self._lock = threading.Lock()
-        self._producer = self._made()
-
-    def _made(self) -> Any:
-        try:
-            return _producer(self._config, self._timeout_s, **{"linger.ms": 0})
-        except KafkaException as error:
-            raise broker_error("nothing can be written", self._config, error) from error
-
-    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
-        """Write the records (see the port)."""
-        deadline = time.monotonic() + self._timeout_s
-        delivery = _Delivery(len(records))
-        with self._lock:
-            if self._closed:
-                return [NotWritten("the writer is closed")] * len(records)
-            producer = self._producer
-        for place, record in enumerate(records):
-            try:
-                _send(producer, record, delivery.note(place), deadline)
-            except (KafkaException, BufferError) as error:  # the client has not taken it
-                delivery.fatal = delivery.fatal or is_fatal(error)
-                delivery.settle(place, NotWritten(describe(error), too_large=is_too_large(error)))
-        # A little longer than the client tries: what it says is better than nothing.
-        while delivery.left and time.monotonic() < deadline + 0.2:
-            producer.poll(0.05)
-        if delivery.fatal:
-            self._replace(producer)
-        return [Unknown("no answer in time") if sent is None else sent for sent in delivery.sent]
-
-    def _replace(self, producer: Any) -> None:
-        """Put another in the place of a producer that is of no more use; its numbers have come into disorder, say."""
-        with self._lock:
-            if self._producer is not producer or self._closed:
-                return
-            self._producer = self._made()
-        in_background(lambda: _discard(producer))
-
-    def close(self) -> None:
-        """Let go of it, at once (see the port)."""
-        with self._lock:
-            self._closed = True
-            producer = self._producer
-        in_background(lambda: _discard(producer))

@@ -74,25 +74,9 @@ def made(kind: Any, **config: Any) -> Any:
         raise
 
 
-# The broker has looked at the record, or the client has, and neither will ever take it.
-_NEVER_WRITTEN: tuple[type[Exception], ...] = (
-    errors.MessageSizeTooLargeError,
-    errors.RecordListTooLargeError,
-    errors.InvalidTopicError,
-    errors.InvalidTimestampError,
-    errors.TopicAuthorizationFailedError,
-    errors.PolicyViolationError,
-)
-
-
 def is_too_large(error: BaseException) -> bool:
     """Whether a record was refused for its size."""
     return isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError)
-
-
-def is_never_written(error: BaseException) -> bool:
-    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
-    return isinstance(error, _NEVER_WRITTEN)
 
 
 def is_fenced(error: BaseException | None, producer: Any) -> bool:
@@ -104,12 +88,6 @@ def is_fenced(error: BaseException | None, producer: Any) -> bool:
     said: list[Any] = [error, *getattr(error, "args", ()), getattr(manager, "last_error", None)]
     fenced = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
     return any(isinstance(one, fenced) or "ProducerFencedError" in str(one) for one in said)
-
-
-def is_spent(producer: Any) -> bool:
-    """Whether a producer has met an error that it cannot get over."""
-    manager = getattr(producer, "_transaction_manager", None)
-    return manager is not None and bool(manager.has_fatal_error())
 
 
 def describe(error: BaseException) -> str:
