@@ -16,7 +16,7 @@ from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.letters import Letter
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import DefinitionError, LogError
+from gasoline_es.errors import DefinitionError, LogError, TopicRefused
 from gasoline_es.log.port import Named, Position, Source
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
@@ -65,11 +65,11 @@ class Ingesting:
         self._endings: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is not there."""
+        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is closed, or not there."""
         node = self._node
         if self._pipeline in node.pipelines:
             raise DefinitionError(f"this process already ingests by the name {self._pipeline!r}: give another `name=`")
-        self._count = await node.log.partitions_of(self._topic)
+        self._count = await node.log.partitions_of(self._topic, reading=True)
         self._letter_partitions = await node.log.partitions_of(self._dead_letters)
         node.pipelines.add(self._pipeline)
         self._endings = [node.on_change(self._heard), node.on_taken(self._taken)]
@@ -105,7 +105,7 @@ class Ingesting:
         while self._owns(partition):
             try:
                 await self._read(partition, number)
-            except LogError as error:
+            except (LogError, TopicRefused) as error:
                 if not self._owns(partition) or self._node.failure is not None:
                     return
                 _log.error(
@@ -121,6 +121,8 @@ class Ingesting:
     async def _read(self, partition: Partition, number: int) -> None:
         key = self._node.topics.source_key(self._pipeline, self._topic, number)
         position = partition.position_of(key)
+        # Also after its partition was taken anew because nothing could be written there any more.
+        self._letter_partitions = await self._node.log.partitions_of(self._dead_letters)
         source = await self._node.log.source(self._topic, number, position, past_lost=self._past_lost)
         news = asyncio.Event()
         self._news.add(news)

@@ -7,7 +7,7 @@ import ssl
 import warnings
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.port import BrokerError
+from gasoline_es.log.kafka.drivers.port import BrokerError, NotAllowed
 
 with warnings.catch_warnings():
     # It reads its schemas, while it is imported, by a function that Python 3.11 calls deprecated.
@@ -185,4 +185,5 @@ def broker_error(what: str, config: dict[str, Any], error: BaseException) -> Bro
     where = ",".join(config["bootstrap_servers"])
     hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
     away = isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError | TimeoutError)
-    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
+    kind = NotAllowed if isinstance(error, errors.AuthorizationError) else BrokerError
+    return kind(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
