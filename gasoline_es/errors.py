@@ -63,9 +63,10 @@ class RecordTooLarge(GasolineError):
 
 
 class TopicRefused(GasolineError):
-    """Nobody may emit to this topic: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
+    """Nothing can be emitted to this topic: it is not there, closed to this process, the library's own, or takes too little.
 
-    Ends the run before anything is recorded: once the topic is as it should be, wake the workflow.
+    Fields: ``topic``. A pipeline does not begin; of a body it ends the run before anything is recorded: once the topic is as
+    it should be, wake the workflow.
     """
 
 

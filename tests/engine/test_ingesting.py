@@ -365,7 +365,7 @@ async def test_a_topic_needs_no_more_than_reading_and_its_dead_letters_no_more_t
         await reached(process, 1)
     cluster.make_topic("closed", PARTITIONS)
     cluster.allow("closed", "WRITE")
-    with pytest.raises(TopicRefused, match="not let this process read topic 'closed'.*--operation Read"):
+    with pytest.raises(TopicRefused, match=r"not let this process read topic 'closed'.*--operation Read"):
         await process.gasoline.ingest("closed", take, model=Order).__aenter__()
 
 
