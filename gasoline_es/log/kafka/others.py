@@ -73,15 +73,16 @@ class Others:
         feeds = {out.feed for out in records if not is_reserved(out.feed.topic.removeprefix(self._prefix))}
         if not feeds:
             return None
+        last = {feed.topic: feed.partition for feed in sorted(feeds)}
         with closing(self._driver.admin()) as admin:
-            for feed in sorted(feeds):
+            for topic, partition in last.items():
                 try:
-                    if feed.partition < self._ask(admin, feed.topic, reading=False):
+                    if partition < self._ask(admin, topic, reading=False):
                         continue
-                    why = f"topic {feed.topic!r} was made anew, with fewer partitions"
+                    why = f"topic {topic!r} was made anew, with fewer partitions"
                 except TopicRefused as refused:
                     why = refused.message
-                self._loop.call_soon_threadsafe(self._forget, feed.topic)
+                self._loop.call_soon_threadsafe(self._forget, topic)
                 return f"records were on their way, and {why}"
         return None
 
