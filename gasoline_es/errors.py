@@ -63,10 +63,10 @@ class RecordTooLarge(GasolineError):
 
 
 class TopicRefused(GasolineError):
-    """A topic of others is of no use: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
+    """A topic of others is of no use: not there, closed to this process, the library's own, or it takes too little.
 
-    Ends a run that emits there before anything is recorded: once the topic is as it should be, wake the workflow. Entering
-    ``gasoline.ingest(…)`` raises it for the topic that is read and that of dead letters.
+    Fields: ``topic``. Ends a run that emits there before anything is recorded: once the topic is as it should be, wake the
+    workflow. Entering ``gasoline.ingest(…)`` raises it for the topic that is read and that of dead letters.
     """
 
 

@@ -82,6 +82,22 @@ def acls(
             metavar="PREFIX", help="What consumers' groups begin with; as the topics unless given.", show_default=False
         ),
     ] = None,
+    emit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="What bodies emit to, or all that begins so as 'sales.*'; give it again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    ingest: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC[:DEAD-LETTERS]",
+            help="What a pipeline reads; its dead letters go to TOPIC.dead-letter unless said. Again for more.",
+            show_default=False,
+        ),
+    ] = None,
     as_commands: AsCommands = False,
     json: Json = None,
 ) -> None:
@@ -97,20 +113,25 @@ def acls(
 
     A worker opens the namespace first: only it may give the log its name. No broker is asked.
 
+    Topics of others are a worker's too, if they are named: --emit for ctx.emit, whose topics no definition tells, and
+    --ingest for gasoline.ingest. They are called as in the cluster, without the prefix of the URL.
+
     \b
     Examples:
       gasoline --log kafka://broker:9092/shop kafka acls
       gasoline --namespace shop kafka acls --principal worker=User:shop --commands >allow.sh
+      gasoline --namespace shop kafka acls --emit sales --ingest orders
 
     \b
     JSON, one object a permission: role, principal, resource (topic,
     transactional-id or group), name, pattern (literal or prefixed), operation.
     With --commands --json: script.
     """
-    from gasoline_es.cli.administering import show_acls
+    from gasoline_es.cli.administering import Others, show_acls
     from gasoline_es.cli.output import Output
 
-    show_acls(settings_of(context), Output(json), role or [], group, as_commands=as_commands)
+    others = Others(emit or [], ingest or [])
+    show_acls(settings_of(context), Output(json), role or [], group, others, as_commands=as_commands)
 
 
 @commands.command(short_help="Write an AsyncAPI document of the public topics.")

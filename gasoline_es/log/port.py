@@ -317,11 +317,14 @@ class Log(ABC):
         """
         raise NotImplementedError
 
-    async def partitions_of(self, topic: str) -> int:
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
         """Return how many partitions a topic of others has, one that an owner's section may emit records to.
 
-        Memory, file: as many as the namespace, and any topic is there. Kafka: as the cluster has it, as of a minute ago at
-        most. Raises: TopicRefused: it is not there, or is one of a namespace's own. LogError: its servers do not answer.
+        ``reading``: one that is to be read. Memory, file: as many as the namespace, and any topic is there. Kafka: as the
+        cluster has it, as of a minute ago at most.
+
+        Raises: TopicRefused: it is not there, this process may not write (or read) there, or it is one of a namespace's own.
+            LogError: its servers do not answer.
         """
         check_foreign(topic, self.namespace)
         return self.partition_count

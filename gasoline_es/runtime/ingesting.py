@@ -72,11 +72,11 @@ class Ingesting:
         self._endings: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is not there."""
+        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is closed, or not there."""
         node = self._node
         if self._pipeline in node.pipelines:
             raise DefinitionError(f"this process already ingests by the name {self._pipeline!r}: give another `name=`")
-        self._count = self._count_first = await node.log.partitions_of(self._topic)
+        self._count = self._count_first = await node.log.partitions_of(self._topic, reading=True)
         self._letter_partitions = await node.log.partitions_of(self._dead_letters)
         node.pipelines.add(self._pipeline)
         self._endings = [node.on_change(self._heard), node.on_taken(self._taken)]
@@ -161,7 +161,7 @@ class Ingesting:
         while self._node.failure is None:
             await asyncio.sleep(COUNT_AGAIN_S)
             try:
-                count = await self._node.log.partitions_of(self._topic)
+                count = await self._node.log.partitions_of(self._topic, reading=True)
             except (LogError, TopicRefused):
                 continue  # those that read it say so
             before, self._count = self._count, max(self._count, count)
@@ -189,10 +189,10 @@ class Ingesting:
                 await asyncio.sleep(AGAIN_S)
 
     async def _read(self, partition: Partition, number: int) -> None:
-        # Where there is no place for dead letters the append of one would cost the partition, and all that goes on there.
-        self._letter_partitions = await self._node.log.partitions_of(self._dead_letters)
         key = self._node.topics.source_key(self._pipeline, self._topic, number)
         position = partition.position_of(key)
+        # Where there is no place for dead letters the append of one would cost the partition, and all that goes on there.
+        self._letter_partitions = await self._node.log.partitions_of(self._dead_letters)
         source = await self._node.log.source(self._topic, number, position, past_lost=self._past_lost)
         news = asyncio.Event()
         self._news.add(news)

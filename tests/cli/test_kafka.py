@@ -120,6 +120,11 @@ def test_without_a_cluster_nothing_is_asked() -> None:
         (("kafka", "acls", "--principal", "shop"), "write ROLE=PRINCIPAL", 2),
         (("kafka", "acls", "--principal", "owner=User:shop"), "administrator, worker, client, reader, consumer", 2),
         (("kafka", "acls", "--principal", "worker=shop"), "User:NAME", 2),
+        (("kafka", "acls", "--emit", "a b"), "--emit: 'a b' cannot be the name of a topic", 2),
+        (("kafka", "acls", "--emit", "*"), "--emit: '' cannot be the name of a topic", 2),
+        (("--log", URL, "kafka", "acls", "--emit", "eu.shop.events"), "named as gasoline's own", 2),
+        (("kafka", "acls", "--ingest", "orders:"), "--ingest: '' cannot be the name of a topic", 2),
+        (("kafka", "acls", "--ingest", "orders:orders"), "cannot go to the topic that is read", 2),
         (("--namespace", "A b", "kafka", "asyncapi"), "'A b'", 1),
     ],
 )
@@ -138,6 +143,23 @@ def test_permissions_are_those_that_each_role_needs() -> None:
     assert "eu.shop.events" not in writes  # nobody but a worker can write an event
     readers = {one["operation"] for one in done.objects if one["role"] == "reader"}
     assert readers == {"Describe", "DescribeConfigs", "Read"}
+
+
+def test_topics_of_others_are_a_workers_where_they_are_named() -> None:
+    """By the names that the cluster has, without the prefix. What is read and what is written is told apart."""
+    plain = {tuple(one.items()) for one in run("acls", "--json").objects}
+    others = ("--emit", "sales", "--emit", "eu.bills.*", "--ingest", "orders", "--ingest", "returns:bad")
+    found = [one for one in run("acls", *others, "--json").objects if tuple(one.items()) not in plain]
+    assert {one["role"] for one in found} == {"worker"}
+    told = [(one["name"], one["pattern"], one["operation"]) for one in found]
+    writable = [("sales", "literal"), ("eu.bills.", "prefixed"), ("orders.dead-letter", "literal"), ("bad", "literal")]
+    assert sorted(told) == sorted(
+        [
+            *((*one, operation) for one in writable for operation in ("DescribeConfigs", "Write")),
+            ("orders", "literal", "Read"),
+            ("returns", "literal", "Read"),
+        ]
+    )
 
 
 def test_permissions_as_a_script_name_the_principals_that_were_given() -> None:

@@ -139,8 +139,8 @@ class ScriptedLog(Log):
         self.reached.set()
         await asyncio.get_running_loop().create_future()
 
-    async def partitions_of(self, topic: str) -> int:
-        return await self.inner.partitions_of(topic)
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
+        return await self.inner.partitions_of(topic, reading=reading)
 
     async def acquire(self, partition: int) -> Ownership:
         return await self.inner.acquire(partition)

@@ -273,6 +273,32 @@ async def test_topic_that_is_deleted_between_check_and_append_keeps_nothing_else
     await world.end()
 
 
+@pytest.mark.parametrize("closed", ["before", "before it was seen", "between look and append"])
+async def test_topic_that_may_not_be_written_ends_the_run_and_keeps_nothing_else_waiting(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 0037: permissions are as good as the topic being there. What is allowed later, a wake goes on with."""
+    world = kafka_world(monkeypatch, tmp_path)
+    cluster = world.cluster
+    assert cluster is not None
+    cluster.make_topic(ORDERS, PARTITIONS)
+    process = await world.worker(to_topic, sell)
+    if closed == "between look and append":
+        await process.log.partitions_of(ORDERS)  # it is known from now on
+    cluster.allow(ORDERS, "READ", "DESCRIBE_CONFIGS")
+    if closed == "before it was seen":
+        cluster.hidden.add(ORDERS)
+    handle = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, handle.id, repr(ORDERS), "--operation Write --operation DescribeConfigs")
+    assert "record.emitted" not in types(await handle.history())
+    cluster.hidden.clear()
+    cluster.allow(ORDERS, "WRITE", "DESCRIBE_CONFIGS")
+    await handle.wake()
+    assert await soon(handle.output()) == "emitted"
+    assert len(await records_of(process.log)) == 1
+    await world.end()
+
+
 async def test_what_cannot_be_recorded_is_refused_at_the_call_and_can_be_caught(world: World) -> None:
     found: list[str] = []
 

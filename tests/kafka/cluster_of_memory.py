@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import pytest
@@ -25,6 +25,7 @@ from gasoline_es.log.kafka.drivers.port import (
     Feed,
     In,
     NewTopic,
+    NotAllowed,
     NotWritten,
     Out,
     Reader,
@@ -74,6 +75,8 @@ class Cluster:
     def __init__(self) -> None:
         self.lock: Final = threading.Condition()
         self.topics: dict[str, _Topic] = {}
+        self.hidden: set[str] = set()
+        """Topics that nobody may see."""
         self.away = False
         """No broker answers."""
         self.faults: dict[str, list[Fault]] = {}
@@ -104,6 +107,12 @@ class Cluster:
         """Make a topic, as an administrator does; one of this name that is there is gone."""
         with self.lock:
             self.topics[name] = _Topic(TopicInfo(partitions, 1, config))
+
+    def allow(self, name: str, *operations: str) -> None:
+        """Let everybody do no more than this with a topic, by Kafka's words in capitals."""
+        with self.lock:
+            topic = self.topics[name]
+            topic.info = replace(topic.info, allowed=frozenset({"DESCRIBE", *operations}))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records."""
@@ -191,6 +200,13 @@ class MemoryWriter(Writer):
                 return NotWritten(f"unknown: {unknown[0]}")
             if any(cluster.refuses(out) for out in records):
                 return NotWritten("too large", too_large=True)
+            closed = [
+                out.feed.topic
+                for out in records
+                if out.feed.topic in cluster.hidden or not cluster.topics[out.feed.topic].info.may("WRITE")
+            ]
+            if closed:
+                return NotWritten(f"TOPIC_AUTHORIZATION_FAILED: {closed[0]}")
             transaction = Transaction()
             offsets = cluster.write(transaction, records)
             if fault == "open":
@@ -292,9 +308,11 @@ class MemoryAdmin(Admin):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
         with self._cluster.lock:
             self._cluster.answer()
+            if hidden := self._cluster.hidden & {*topics}:
+                raise NotAllowed(f"TOPIC_AUTHORIZATION_FAILED: {sorted(hidden)}")
             return {name: self._cluster.topics[name].info for name in topics if name in self._cluster.topics}
 
     def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:

@@ -26,6 +26,9 @@ def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str
         assert [(found[name].partitions, found[name].replication) for name in (events, inbox)] == [(3, 1), (2, 1)]
         assert found[events].config["cleanup.policy"] == "compact"
         assert found[events].config["max.message.bytes"] == "1200000"
+        assert {"READ", "WRITE"} <= found[inbox].allowed  # where everything is, the broker says so
+        without = admin.describe([events], 10, settings=False)[events]
+        assert (without.partitions, without.config) == (3, {})
         assert found[inbox].config["retention.ms"] == "-1"
         assert found[inbox].config["cleanup.policy"] == "delete"
         assert admin.describe([], 10) == admin.describe([f"{kafka_namespace}.none"], 10) == {}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS, Topics, is_reserved
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS, Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import (
     Fenced,
@@ -30,14 +30,14 @@ from gasoline_es.errors import (
     LogFailed,
     LogReadOnly,
     PartitionOwned,
-    TopicRefused,
 )
-from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused, TopicInfo
+from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.foreign import KafkaSource
 from gasoline_es.log.kafka.kept import Kept
 from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.others import Others
 from gasoline_es.log.kafka.recent import Recent
 from gasoline_es.log.kafka.records import (
     check_topic,
@@ -52,7 +52,6 @@ from gasoline_es.log.kafka.sender import Evidence, Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
-    RECORD_BYTES_MAX,
     Appended,
     Epoch,
     Log,
@@ -71,7 +70,6 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
-    check_foreign,
     check_partition,
     check_sections,
 )
@@ -88,8 +86,6 @@ SIGN_LIMIT_S: Final = 2.0
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
-TOPIC_KNOWN_S: Final = 60.0
-"""So long it is relied on how many partitions a topic of others has."""
 CLIENT: Final = -1
 """Beside the partitions: whoever sends what anyone may write."""
 CLEAN_EVERY_S: Final = 10.0
@@ -187,15 +183,13 @@ class KafkaLog(Log):
         self._mirror: Final = mirror
         self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke, self._hear)
         self._hear_at_s = 0.0
-        self._known: set[Feed] = {
+        self._known: Final = {
             Feed(f"{prefix}{namespace}.{name}", partition)
             for name in (*OWNERS_TOPICS, *ANYONES_TOPICS)
             for partition in range(partitions)
         }
         """Feeds that are known to be there."""
-        self._foreign: dict[str, tuple[int, float]] = {}
-        """Topics of others that bodies emit to: how many partitions each has, and until when that is relied on."""
-        self._looking: Final = asyncio.Lock()
+        self._others: Final = Others(url, driver, namespace, prefix, self._known, self._in_pool)
         self._own: dict[int, _Own] = {}
         self._taking: dict[int, asyncio.Lock] = {}
         self._appending: Final = {sender: asyncio.Lock() for sender in (CLIENT, *range(partitions))}
@@ -296,75 +290,18 @@ class KafkaLog(Log):
         if not new:
             return  # nobody is to be asked
         with closing(self._driver.admin()) as admin:
-            there = admin.describe(sorted({feed.topic for feed in new}), ASK_LIMIT_S)
+            there = admin.describe(sorted({feed.topic for feed in new}), ASK_LIMIT_S, settings=False)
         for feed in new:
             found = there.get(feed.topic)
             if found is None or not 0 <= feed.partition < found.partitions:
                 what = f"partition {feed.partition} of topic {feed.topic!r}" if found else f"topic {feed.topic!r}"
                 raise LogError(f"{what} is not there: make it before something is sent to it", topic=feed.topic)
-        self._known |= new
+        self._known.update(new)
 
-    async def partitions_of(self, topic: str) -> int:
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
         """Return how many partitions a topic of the cluster has that is none of ours (see the port)."""
         self._usable()
-        known = self._foreign.get(topic)
-        if known is None or known[1] <= time.monotonic():
-            check_foreign(topic, self.namespace)
-            check_foreign(topic.removeprefix(self._prefix), self.namespace)
-            async with self._looking:  # many ask at once: one looks
-                known = self._foreign.get(topic)
-                if known is None or known[1] <= time.monotonic():
-                    try:
-                        partitions = await self._in_pool(self._look_at, topic)
-                    except BrokerError:
-                        if known is None:
-                            raise
-                        return known[0]  # the append itself waits for the broker
-                    except TopicRefused:
-                        self._forget_topic(topic)
-                        raise
-                    known = self._foreign[topic] = partitions, time.monotonic() + TOPIC_KNOWN_S
-                    self._known |= {Feed(topic, partition) for partition in range(partitions)}
-        return known[0]
-
-    def _look_at(self, topic: str) -> int:
-        """Ask the cluster about a topic of others; in a thread. Raises: TopicRefused."""
-        with closing(self._driver.admin()) as admin:
-            found = admin.describe([topic], ASK_LIMIT_S).get(topic)
-        if found is None:
-            raise TopicRefused(
-                f"there is no topic {topic!r} in the cluster of {self.url}. Make it: kafka-topics.sh --create --topic {topic}",
-                topic=topic,
-            )
-        takes = _takes(found)
-        if takes < RECORD_BYTES_MAX:
-            # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
-            raise TopicRefused(
-                f"topic {topic!r} takes batches of {takes} bytes, and must take {RECORD_BYTES_MAX}. Set it: kafka-configs.sh "
-                f"--alter --topic {topic} --add-config max.message.bytes=1048588",
-                topic=topic,
-            )
-        return found.partitions
-
-    def _forget_topic(self, topic: str) -> None:
-        self._foreign.pop(topic, None)
-        self._known -= {feed for feed in self._known if feed.topic == topic}
-
-    def _gone(self, records: Sequence[Out]) -> str | None:
-        """Say which topic of others these records can never be written to, as it was deleted meanwhile; in a thread."""
-        feeds = {out.feed for out in records if not is_reserved(out.feed.topic.removeprefix(self._prefix))}
-        if feeds:
-            with closing(self._driver.admin()) as admin:
-                there = admin.describe(sorted({feed.topic for feed in feeds}), ASK_LIMIT_S)
-            for feed in sorted(feeds, key=lambda feed: feed.topic):
-                found = there.get(feed.topic)
-                if found is None or feed.partition >= found.partitions:
-                    self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
-                    return f"topic {feed.topic!r} was deleted while records were on their way there"
-                if (takes := _takes(found)) < RECORD_BYTES_MAX:
-                    self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
-                    return f"topic {feed.topic!r} takes batches of {takes} bytes by now"
-        return None
+        return await self._others.partitions_of(topic, reading=reading)
 
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
         """Append an owner's section; in a thread. Its copies are in the mirror on return."""
@@ -461,7 +398,7 @@ class KafkaLog(Log):
             self._workers,
             self._own_feeds(partition),
             lambda: self._holds(partition, epoch),
-            self._gone,
+            self._others.why_not,
         )
         sender = self._sender(str(partition), APPEND_LIMIT_S, evidence)
         try:
@@ -861,11 +798,6 @@ class KafkaLog(Log):
                 )
             await asyncio.to_thread(self._let_go)
         self._wake()
-
-
-def _takes(topic: TopicInfo) -> int:
-    """Return how many bytes a batch for a topic may have."""
-    return int(topic.config.get("max.message.bytes", RECORD_BYTES_MAX))
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

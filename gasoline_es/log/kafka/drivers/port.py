@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from gasoline_es.errors import LogError
 
@@ -100,6 +100,10 @@ class BrokerError(LogError):
     """The broker was not reached in time, or has refused what was asked. Nothing is known about what was asked."""
 
     retryable = True
+
+
+class NotAllowed(BrokerError):
+    """The cluster's permissions keep this process from what was asked. Of a topic that may not be seen, it may not be there."""
 
 
 class OffsetNotTold(Exception):
@@ -214,6 +218,12 @@ class TopicInfo:
     partitions: int
     replication: int
     config: Mapping[str, str]
+    allowed: frozenset[str] = frozenset()
+    """What this process may do there, by Kafka's words in capitals; empty: the broker does not say."""
+
+    def may(self, operation: Literal["READ", "WRITE"]) -> bool:
+        """Whether nothing is known that keeps this process from it."""
+        return not self.allowed or operation in self.allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +240,11 @@ class Admin(ABC):
     """Makes topics and looks at them. May be used by many threads at once."""
 
     @abstractmethod
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
-        """Return those of the topics that exist. Raises: BrokerError."""
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
+        """Return those of the topics that exist. ``settings`` False: with an empty ``config``, which takes another permission.
+
+        Raises: NotAllowed: one of them may not be seen. BrokerError.
+        """
 
     @abstractmethod
     def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka as _confluent
 import confluent_kafka.admin as _admin
 
-from gasoline_es.log.kafka.drivers.port import BrokerError
+from gasoline_es.log.kafka.drivers.port import BrokerError, NotAllowed
 
 # Half of its types are unknown to type checkers.
 confluent: Any = _confluent
@@ -23,6 +23,7 @@ _log.addHandler(logging.NullHandler())
 
 _FENCED = frozenset({codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+_NOT_ALLOWED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
 # The client asks by what it knows of leaders, and does not look anew by itself.
 _STALE = frozenset(
@@ -116,4 +117,5 @@ def broker_error(what: str, config: dict[str, Any], error: Any) -> BrokerError:
     where = config["bootstrap.servers"]
     away = is_away(error) or isinstance(error, TimeoutError)
     hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
-    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
+    kind = NotAllowed if code(error) in _NOT_ALLOWED else BrokerError
+    return kind(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
