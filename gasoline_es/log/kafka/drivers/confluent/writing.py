@@ -10,6 +10,7 @@ from typing import Any, Final
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     broker_error,
+    codes,
     confluent,
     describe,
     is_fenced,
@@ -31,6 +32,11 @@ from gasoline_es.log.kafka.drivers.port import (
 # How long it may take to learn why records were not delivered, which the first call after that is told.
 _ABORT_S: Final = 1.0
 _SMALL: Final = "__transaction_state"
+_NOT_YET: Final = (codes._TIMED_OUT, codes.CONCURRENT_TRANSACTIONS)
+ASKS_AGAIN_S: Final = 0.5
+"""After so long the client asks again for what it did not get at once."""
+QUICK_S: Final = 0.15
+QUICK_TIMES: Final = 4
 
 Delivered = Callable[[Any, Any], None]
 
@@ -99,17 +105,43 @@ class ConfluentWriter(Writer):
         assert self._producer is None, "a writer fences once"
         deadline = time.monotonic() + self._timeout_s
         try:
-            more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
-            producer = _producer(self._config, self._timeout_s, **more)
-            with self._lock:
-                self._producer = None if self._closed else producer
-            # Asked before any broker is connected, the client waits for half a second before it looks for one again. So a
-            # broker is asked for something small first.
-            producer.list_topics(_SMALL, self._timeout_s)
-            producer.init_transactions(max(deadline - time.monotonic(), 0.01))
+            for quick in (True, True, True, True, False):
+                if self._fenced(deadline, quick=quick):
+                    return
         except KafkaException as error:
             self.close()
             raise broker_error(f"transactional id {self._id!r} cannot be fenced", self._config, error) from error
+
+    def _fenced(self, deadline: float, *, quick: bool) -> bool:
+        """Begin with a new client. ``quick``: one that has to ask again is left at once; False: it was.
+
+        It would ask again after half a second: as long as it takes until it looks whether it has a coordinator, and again
+        while that aborts what was left open, which takes it some milliseconds. A new one asks at once.
+        """
+        began_s = time.monotonic()
+        more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
+        producer = _producer(self._config, self._timeout_s, **more)
+        with self._lock:
+            self._producer = None if self._closed else producer
+        # Asked before any broker is connected, the client waits, too. So a broker is asked for something small first.
+        producer.list_topics(_SMALL, self._timeout_s)
+        left_s = max(deadline - time.monotonic(), 0.01)
+        # Several times what it took to connect and be answered: a slow network is none that has to be asked again.
+        patience_s = max(QUICK_S, QUICK_TIMES * (time.monotonic() - began_s))
+        if not quick or patience_s >= min(ASKS_AGAIN_S, left_s):
+            producer.init_transactions(left_s)
+            return True
+        try:
+            producer.init_transactions(patience_s)
+        except KafkaException as error:
+            if not (error.args[0].retriable() or error.args[0].code() in _NOT_YET):
+                raise
+        else:
+            return True
+        with self._lock:
+            self._producer = None
+        del producer  # it ends with this, so that it cannot fence whoever comes after it
+        return False
 
     def commit(self, records: Sequence[Out]) -> Fate:
         """Write the records in one transaction (see the port)."""
