@@ -105,15 +105,15 @@ class ConfluentWriter(Writer):
         assert self._producer is None, "a writer fences once"
         deadline = time.monotonic() + self._timeout_s
         try:
-            for quick in (True, True, True, True, False):
-                if self._fenced(deadline, quick=quick):
+            for tries in (1, 2, None):
+                if self._fenced(deadline, tries):
                     return
         except KafkaException as error:
             self.close()
             raise broker_error(f"transactional id {self._id!r} cannot be fenced", self._config, error) from error
 
-    def _fenced(self, deadline: float, *, quick: bool) -> bool:
-        """Begin with a new client. ``quick``: one that has to ask again is left at once; False: it was.
+    def _fenced(self, deadline: float, tries: int | None) -> bool:
+        """Begin with a new client; return False if it was left because it has to ask again. ``tries`` None: it never is.
 
         It would ask again after half a second: as long as it takes until it looks whether it has a coordinator, and again
         while that aborts what was left open, which takes it some milliseconds. A new one asks at once.
@@ -127,8 +127,8 @@ class ConfluentWriter(Writer):
         producer.list_topics(_SMALL, self._timeout_s)
         left_s = max(deadline - time.monotonic(), 0.01)
         # Several times what it took to connect and be answered: a slow network is none that has to be asked again.
-        patience_s = max(QUICK_S, QUICK_TIMES * (time.monotonic() - began_s))
-        if not quick or patience_s >= min(ASKS_AGAIN_S, left_s):
+        patience_s = (tries or 1) * max(QUICK_S, QUICK_TIMES * (time.monotonic() - began_s))
+        if tries is None or patience_s >= min(ASKS_AGAIN_S, left_s):
             producer.init_transactions(left_s)
             return True
         try:
