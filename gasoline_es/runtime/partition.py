@@ -375,6 +375,13 @@ class Partition:
         if not self._asked:
             self._ask()
 
+    def when_settled(self, done: Done) -> bool:
+        """Call ``done`` once the append that is under way counts, or has failed; return False if there is none."""
+        if self._in_flight is None:
+            return False
+        self._in_flight.done.append(done)
+        return True
+
     def _ask(self) -> None:
         self._asked = True
         self._hooks.ask_append(self)

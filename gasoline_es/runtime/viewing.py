@@ -219,22 +219,30 @@ class Viewing:
         """
         if self._log.remote:
             owned = [partition for index in indexes if (partition := self._home.partitions.get(index)) is not None]
-            await asyncio.gather(*map(self._ask_whether_ours, owned))
+            if owned:
+                await self._log.refresh()  # who owns what, as of now
+                await asyncio.gather(*map(self._let_go_if_lost, owned))
 
-    async def _ask_whether_ours(self, partition: Partition) -> None:
-        asked: asyncio.Future[LogError | None] = self._home.loop.create_future()
+    async def _let_go_if_lost(self, partition: Partition) -> None:
+        told: asyncio.Future[LogError | None] = self._home.loop.create_future()
 
         def done(error: LogError | None) -> None:
-            if not asked.done():
-                asked.set_result(error)
+            if not told.done():
+                told.set_result(error)
 
-        # An append, also of nothing, is answered only if the partition is still ours. What was under way comes before it.
-        partition.when_durable(done)
-        error = await asked
-        if error is None:
+        owner = self._log.owner(partition.index)
+        ours = owner is not None and (owner.incarnation, owner.epoch) == (self._log.incarnation, partition.epoch)
+        if not ours:
+            partition.when_durable(done)  # an append, also of nothing, finds out
+        elif not partition.when_settled(
+            done
+        ):  # others may have seen what is under way, and know more than the views here
             return
+        error = await told
         if not partition.lost:
-            raise error
+            if error is not None and not ours:
+                raise error
+            return
         await self._home.given_up(partition.index)
         self._home.check()
 
