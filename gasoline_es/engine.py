@@ -6,11 +6,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
+from gasoline_es.core.durations import duration_us
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import check_operator
 from gasoline_es.core.ports import ViewKeeper
@@ -117,6 +119,7 @@ class Gasoline(Client):
         metrics_host: str = "127.0.0.1",
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
+        prune_after: float | timedelta | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
@@ -127,6 +130,8 @@ class Gasoline(Client):
         runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
         reaches the address may read them. ``projections``: fold these too, in a thread, in the partitions that this worker
         owns. ``store``: where their tables are, ``sqlite:DIRECTORY`` or ``postgresql://…``; with the log unless given.
+        ``prune_after``: seconds after its end, prune a workflow as its definition's ``prune=`` says (semantics.md §10), in the
+        partitions that this worker owns. Nobody prunes anything unless this is given.
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
             ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
@@ -143,6 +148,7 @@ class Gasoline(Client):
             stop_limit_s=stop_limit,
             version=version,
             exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
+            prune_after_us=None if prune_after is None else duration_us(prune_after, "prune_after"),
         )
         self._worker = worker
         return worker
@@ -159,6 +165,7 @@ class Gasoline(Client):
         metrics_host: str = "127.0.0.1",
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
+        prune_after: float | timedelta | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -174,6 +181,7 @@ class Gasoline(Client):
             metrics_host=metrics_host,
             projections=projections,
             store=store,
+            prune_after=prune_after,
         )
         await worker.run()
 

@@ -138,6 +138,7 @@ class ProjectingWorker(Worker):
         stop_limit_s: float = STOP_LIMIT_S,
         version: int = 0,
         exposition: Exposition | None = None,
+        prune_after_us: int | None = None,
     ) -> None:
         super().__init__(
             node,
@@ -147,6 +148,7 @@ class ProjectingWorker(Worker):
             stop_limit_s=stop_limit_s,
             version=version,
             exposition=exposition,
+            prune_after_us=prune_after_us,
         )
         self._given: Final = check_projections(projections)
         self._store_url: Final = store_url

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
+from gasoline_es.core.events import PruneRule
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import (
@@ -489,7 +490,9 @@ class Node:
         views = await self.views(index)
         partition = self.partitions.get(index)
         live = None if partition is None else partition.lives.get(workflow_id)
-        return views.summary(workflow_id) if live is None else live.state.summary
+        if live is None:
+            return views.summary(workflow_id)
+        return None if live.state.summary.pruned == "all" else live.state.summary
 
     async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
         """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
@@ -783,6 +786,10 @@ class Node:
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
+
+    def prune_rule(self, name: str) -> PruneRule:
+        definition = None if self.driver is None else self.driver.registry.get(name)
+        return "none" if definition is None else definition.prune.value
 
     def buried(self, pipeline: str) -> None:
         self.recording.dead_letters[pipeline] += 1
