@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
 from gasoline_es.cli.stopping import Stopping, let, stopping
-from gasoline_es.cli.typed import Json, KeptUp, settings_of
+from gasoline_es.cli.typed import Json, KeptUp, length_of, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
@@ -90,6 +90,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    prune_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            envvar="GASOLINE_PRUNE_AFTER",
+            help="Prune workflows so long after their end, as their definitions say: 90s, 15m, 2h, 7d.",
+            show_default=False,
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -139,6 +148,7 @@ def run(
             tracing=tracing,
             projections=projections,
             store=store,
+            prune_after=prune_after,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
         )
@@ -155,6 +165,7 @@ def _run(
     tracing: bool,
     projections: str | None,
     store: str | None,
+    prune_after: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
 ) -> None:
@@ -184,6 +195,7 @@ def _run(
         metrics_host=metrics_host or "127.0.0.1",
         projections=_projections(projections),
         store=store,
+        prune_after_us=length_of("--prune-after", prune_after),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from gasoline_es.cli import render
@@ -36,6 +37,7 @@ def work(
     tracing: bool = False,
     projections: Sequence[AnyProjection] = (),
     store: str | None = None,
+    prune_after_us: int | None = None,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
     log_to_stderr()
@@ -55,6 +57,7 @@ def work(
                     metrics_host=metrics_host,
                     projections=projections,
                     store=store,
+                    prune_after=None if prune_after_us is None else timedelta(microseconds=prune_after_us),
                 )
 
     early.run(run())

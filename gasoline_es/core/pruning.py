@@ -8,7 +8,8 @@ what is left comes to where those stand who have folded all of it.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import decode
@@ -21,6 +22,8 @@ from gasoline_es.errors import GasolineError
 
 ERROR_BYTES_KEPT: Final = 2_000
 """So much of each part of an error stands in the event; the whole of it is in that of the workflow's end, which stays."""
+
+T = TypeVar("T")
 
 Ends = tuple[ev.Fact, ev.Fact]
 """The first and the last event of a workflow."""
@@ -49,7 +52,8 @@ def prune(summary: Summary, ends: Ends, command: Prune) -> tuple[list[ev.EventDa
         return [], Reply(error=error)
     if command.by_rule and summary.prune == "all":
         return [ev.WorkflowPruned(command.by, reason=command.reason)], Reply(command.workflow_id, created=True)
-    assert summary.completed_us is not None and summary.status in ("complete", "cancelled")
+    assert summary.completed_us is not None
+    assert summary.status in ("complete", "cancelled")
     error = getattr(end, "error", None)
     remains = ev.Remains(
         "complete" if summary.status == "complete" else "cancelled",
@@ -66,18 +70,37 @@ def _brief(error: ev.ErrorInfo) -> ev.ErrorInfo:
     return ev.ErrorInfo(cut.type, cut.message)
 
 
-def fold_remains(summary: Summary, facts: list[ev.Fact]) -> WorkflowState:
+def left(facts: Iterable[T], fact: Callable[[T], ev.Fact]) -> list[T]:
+    """Return those of a workflow's events, in order, that nothing has pruned; ``fact`` gives what each says.
+
+    Where all of it was pruned that is nothing, or what another of the same id has recorded since.
+    """
+    kept: list[T] = []
+    for one in facts:
+        data = fact(one)[3]
+        if isinstance(data, ev.WorkflowPruned):
+            kept = [before for before in kept if fact(before)[1] in data.keeps]
+            if data.remains is None:
+                continue
+        kept.append(one)
+    return kept
+
+
+def fold_remains(summary: Summary | None, facts: Sequence[ev.Fact]) -> WorkflowState:
     """Fold the events that are left of a workflow, or are to stay: its first, its last, and what pruned it if that came.
 
-    ``summary`` is of all of its events. The error of its clean-up is the whole one, as the event of its end has it.
+    ``summary`` is of all of its events; None: what comes of these. The error of its clean-up is the whole one, as the event
+    of its end has it.
     """
-    state, error = WorkflowState(summary.id), summary.error
+    state = WorkflowState(facts[0][0])
+    error = None if summary is None else summary.error
     for _, seq, time_us, data, ray_id, worker in facts:
         state.summary.seq = seq - 1
         state.apply(seq, time_us, data, ray_id, worker)
         if isinstance(data, ev.WorkflowCancelled):
             error = data.error
-    state.summary = summary.copy()
+    if summary is not None:
+        state.summary = summary.copy()
     state.summary.error = error
     return state
 

@@ -129,7 +129,8 @@ async def worker(world: World, **settings: Any) -> Process:
 
 async def prune(process: Process) -> int:
     """Look for what is old enough, as the worker does now and then."""
-    assert process.worker is not None and process.worker.pruner is not None
+    assert process.worker is not None
+    assert process.worker.pruner is not None
     count = await process.worker.pruner.look()
     await process.settle()
     return count
@@ -217,7 +218,8 @@ async def test_cancelled_one_keeps_the_error_of_its_clean_up(any_world: World) -
     with pytest.raises(WorkflowCancelled):
         await soon(handle.output())
     before = await handle.get()
-    assert before.error is not None and before.error.traceback
+    assert before.error is not None
+    assert before.error.traceback
     await process.advance(AGE_S + 1)
     assert await prune(process) == 1
     after = await handle.get()
@@ -314,7 +316,8 @@ async def test_dispatch_of_the_key_in_flight_with_the_pruning(any_world: World) 
     process = await worker(any_world)
     first = await ran(process, ledger_all, "7a", key="k")
     await process.advance(AGE_S + 1)
-    assert process.worker is not None and process.worker.pruner is not None
+    assert process.worker is not None
+    assert process.worker.pruner is not None
     looking = asyncio.ensure_future(process.worker.pruner.look())
     process.log.open_gate.clear()
     for _ in range(30):
@@ -338,7 +341,8 @@ async def test_kill_at_every_append_of_pruning_and_of_the_next_life(fate: Fate) 
         handle = await process.gasoline.dispatch(ledger_all, "7a", key="k")
         await handle.output()
         process.world.clock.advance(AGE_S + 1)
-        assert process.worker is not None and process.worker.pruner is not None
+        assert process.worker is not None
+        assert process.worker.pruner is not None
         await process.worker.pruner.look()
         await (await process.gasoline.dispatch(ledger_all, "8b", key="k")).output()
 
@@ -437,14 +441,16 @@ async def test_prune_history_by_hand_says_before_what_it_does_then(any_world: Wo
     did = await gasoline.prune_history(name="ledger", age=60, reason="ticket 7")
     assert (did.workflows, did.names, did.events) == (would.workflows, would.names, would.events)
     pruned = (await old[0].history())[-1].data
-    assert isinstance(pruned, ev.WorkflowPruned) and pruned.reason == "ticket 7"
+    assert isinstance(pruned, ev.WorkflowPruned)
+    assert pruned.reason == "ticket 7"
     assert (await gasoline.prune_history(name="ledger", age=60)).workflows == 0
     assert (await gasoline.prune_history(age=60, dry_run=True)).names == {"ledger_all": 1, "invoice": 1}
     assert (await gasoline.prune_history(age=60)).workflows == 2
     assert (await gasoline.prune_history(age=60, dry_run=True)).workflows == 0
     for handle in old:
         assert len(await handle.history()) == 3
-    assert len(await young.history()) == 3 and types(await young.history())[-1] == "workflow.completed"
+    assert len(await young.history()) == 3
+    assert types(await young.history())[-1] == "workflow.completed"
     assert (await process.gasoline.get(dead.id)).status == "dead"
 
 
@@ -478,7 +484,8 @@ async def test_what_was_looked_at_is_not_looked_at_again(any_world: World, monke
 
     monkeypatch.setattr(PartitionViews, "prunable", counting)
     assert await prune(process) == 8
-    assert sum(asked) == 8 and max(asked) <= 3
+    assert sum(asked) == 8
+    assert max(asked) <= 3
     asked.clear()
     assert await prune(process) == 0
     assert sum(asked) == 0
@@ -632,7 +639,7 @@ async def test_engine_on_a_cleaned_log_answers_as_before(world: World) -> None:
 
 
 async def _answers(gasoline: Gasoline, ids: Sequence[str]) -> dict[str, Any]:
-    answers: dict[str, Any] = {one: None for one in ids}
+    answers: dict[str, Any] = dict.fromkeys(ids)
     async for info in gasoline.list(payloads=True):
         answers[info.id] = info, types(await gasoline.history(info.id)), await gasoline.get(info.id)
     answers["counts"] = await gasoline.counts()
@@ -645,7 +652,8 @@ def test_pruned_never_gives_up_what_stays() -> None:
     assert not pruned.removes(one, 1)
     pruned.note(one, 5)
     assert [seq for seq in range(1, 9) if pruned.removes(one, seq)] == [1, 2, 3, 4]
-    assert pruned.is_tombstone(one, 5) and not pruned.is_tombstone(one, 6)
+    assert pruned.is_tombstone(one, 5)
+    assert not pruned.is_tombstone(one, 6)
     pruned.note(one, 12, (6, 11))
     assert [seq for seq in range(1, 14) if pruned.removes(one, seq)] == [1, 2, 3, 4, 5, 7, 8, 9, 10]
     assert not pruned.is_tombstone(one, 12)
