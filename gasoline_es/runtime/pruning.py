@@ -1,4 +1,4 @@
-"""Prunes workflows of an owned partition (design §8, ``core.pruning``): the decision, and who asks for it while a worker runs."""
+"""Prunes workflows of an owned partition: the decision (design §8, ``core.pruning``)."""
 
 from __future__ import annotations
 

@@ -33,15 +33,17 @@ def url(tmp_path: Path) -> str:
 
     async def recorded() -> str:
         url, clock = f"file:{tmp_path}/log", VirtualClock()
-        async with Gasoline.open(url, partitions=2, clock=clock) as gasoline:
-            async with gasoline.worker([survey, archive], prune_after=10) as worker:
-                await (await gasoline.dispatch(survey, 3, key="gone")).output()
-                clock.advance(20)
-                assert worker.pruner is not None
-                assert await worker.pruner.look() == 1
-                await (await gasoline.dispatch(survey, 4)).output()
-                for metres in (5, 6):
-                    await (await gasoline.dispatch(archive, metres)).output()
+        async with (
+            Gasoline.open(url, partitions=2, clock=clock) as gasoline,
+            gasoline.worker([survey, archive], prune_after=10) as worker,
+        ):
+            await (await gasoline.dispatch(survey, 3, key="gone")).output()
+            clock.advance(20)
+            assert worker.pruner is not None
+            assert await worker.pruner.look() == 1
+            await (await gasoline.dispatch(survey, 4)).output()
+            for metres in (5, 6):
+                await (await gasoline.dispatch(archive, metres)).output()
         return url
 
     return asyncio.run(recorded())

@@ -530,7 +530,8 @@ async def _many(process: Process) -> list[str]:
     ids: list[str] = []
     for number in range(4):
         for definition in (ledger_all, invoice, ledger):
-            ids.append((await ran(process, definition, str(number), key=f"k{number}", tags={"n": number})).id)
+            tagged = await ran(process, definition, str(number), key=f"k{number}", tags={"n": number})
+            ids.append(tagged.id)
         kept = await process.gasoline.dispatch(one_note, None, key=f"n{number}", tags={"n": number})
         await kept.signal(Note(text="x"))
         await soon(kept.output())
