@@ -196,8 +196,9 @@ class HistoryIndex:
             members = events.members(parts)
             return KeptEvents(events.first, events.last, packed(parts.numbers), {"looped": members})
         if isinstance(events, _Whole):
-            more = {"whole": events.count, "places": [events.first_place, events.last_place], "before": events.before}
-            return KeptEvents(events.first, events.last, b"", more)
+            places = [events.first_place, events.last_place]
+            whole = {"whole": events.count, "places": places, "before": events.before}
+            return KeptEvents(events.first, events.last, b"", whole)
         if isinstance(events, _Gone):
             return KeptEvents(events.offset, events.offset, b"", {"gone": True})
         more: dict[str, Any] = {"marked": True} if isinstance(events, _Marked) else {}

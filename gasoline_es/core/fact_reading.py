@@ -141,7 +141,7 @@ def _read_cancelled(d: Data) -> ev.EventData:
 
 
 def _read_rule(d: Data) -> ev.PruneRule:
-    rule = d.get("prune", "all")
+    rule: ev.PruneRule = d.get("prune", "all")
     if rule not in _RULES:
         raise ValueError(f"prune is {rule!r}")
     return rule

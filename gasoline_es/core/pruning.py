@@ -54,12 +54,12 @@ def prune(summary: Summary, ends: Ends, command: Prune) -> tuple[list[ev.EventDa
         return [ev.WorkflowPruned(command.by, reason=command.reason)], Reply(command.workflow_id, created=True)
     assert summary.completed_us is not None
     assert summary.status in ("complete", "cancelled")
-    error = getattr(end, "error", None)
+    left_with = end.error if isinstance(end, ev.WorkflowCancelled) else None
     remains = ev.Remains(
         "complete" if summary.status == "complete" else "cancelled",
         summary.completed_us,
         summary.tags,
-        None if error is None else _brief(error),
+        None if left_with is None else _brief(left_with),
     )
     pruned = ev.WorkflowPruned(command.by, (first, last), remains, command.reason)
     return [pruned], Reply(command.workflow_id, created=True)

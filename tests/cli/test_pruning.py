@@ -9,6 +9,7 @@ import pytest
 
 from gasoline_es import ActivityContext, Gasoline, Prune, WorkflowContext, activity, workflow
 from gasoline_es.clock import VirtualClock
+from gasoline_es.testing import replay_check
 from tests.cli.terminal import invoke
 
 
@@ -102,3 +103,11 @@ def test_it_must_be_said_which(url: str) -> None:
     assert done.status == 2
     assert "--older-than" in done.stderr
     assert invoke("--log", url, "workflow", "prune-history", "--older-than", "soon").status == 2
+
+
+def test_pruned_histories_are_no_finding_of_a_replay_check(url: str) -> None:
+    """semantics.md §3, §10: what is left of a pruned workflow is not replayed; what was not pruned is."""
+    assert replay_check([survey, archive], url).histories == 3
+    invoke("--log", url, "workflow", "prune-history", "--name", "archive")
+    report = replay_check([survey, archive], url)
+    assert (report.ok, report.histories, report.replayed, report.warnings) == (True, 1, 1, [])
