@@ -272,7 +272,9 @@ class Viewing:
         views = await self.views(index)
         partition = self._home.partitions.get(index)
         live = None if partition is None else partition.lives.get(workflow_id)
-        return views.summary(workflow_id) if live is None else live.state.summary
+        if live is None:
+            return views.summary(workflow_id)
+        return None if live.state.summary.pruned == "all" else live.state.summary
 
     async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
         """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""

@@ -72,6 +72,8 @@ class Command:
                 return ["--cron=0 3 * * *"]
             case ("workflow", "revive") if hostile not in ("name", "error"):
                 return [f"--error={ordinary['error']}"]
+            case ("workflow", "prune-history") if hostile not in ("name", "older_than"):
+                return ["--older-than=7d"]
             case _:
                 return []
 
