@@ -46,6 +46,12 @@ class CountingDisk(Disk):
         self._opened[fd] = os.path.relpath(path, self._directory)
         return fd
 
+    def duplicate(self, fd: int) -> int:
+        """Open it once more and remember its name."""
+        twin = super().duplicate(fd)
+        self._opened[twin] = self._opened[fd]
+        return twin
+
     def create(self, path: str) -> int:
         """Create a file and remember its name."""
         fd = super().create(path)
@@ -171,6 +177,11 @@ class FaultyDisk(Disk):
         fd = super().open(path)
         self._paths[fd] = path
         return fd
+
+    def duplicate(self, fd: int) -> int:
+        twin = super().duplicate(fd)
+        self._paths[twin] = self._paths[fd]
+        return twin
 
     def create(self, path: str) -> int:
         self._called("create", path)
