@@ -113,6 +113,8 @@ class FaultyDisk(Disk):
         self._paths: dict[int, str] = {}
         self._durable: dict[str, bytes] = {}
         self._names: dict[str, set[str]] = {}
+        self._replaced: dict[str, bytes] = {}
+        """Files that were renamed over since their directory was synced → what a power loss may put back there."""
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -142,6 +144,12 @@ class FaultyDisk(Disk):
 
     def lose_power(self, random: Random | None = None) -> None:
         """Put back what is surely on the disk: synced bytes and synced names. ``random`` keeps some of the rest."""
+        for path, before in self._replaced.items():
+            if random is None or random.random() < 0.5:
+                self._durable[path] = before
+                with open(path, "wb") as file:
+                    file.write(before)
+        self._replaced.clear()
         for folder, _, files in os.walk(self._directory):
             for name in files:
                 path = f"{folder}/{name}"
@@ -218,6 +226,7 @@ class FaultyDisk(Disk):
     def sync_directory(self, path: str) -> None:
         self._called("sync_directory", path)
         self._names[path] = set(os.listdir(path))
+        self._replaced = {name: data for name, data in self._replaced.items() if os.path.dirname(name) != path}
 
     def link(self, source: str, target: str) -> None:
         self._called("link", target)
@@ -226,6 +235,8 @@ class FaultyDisk(Disk):
 
     def rename(self, source: str, target: str) -> None:
         self._called("rename", target)
+        if os.path.basename(target) in self._names.get(os.path.dirname(target), set()):
+            self._replaced.setdefault(target, self._durable.get(target, b""))
         super().rename(source, target)
         self._durable[target] = self._durable.pop(source, b"")
 
