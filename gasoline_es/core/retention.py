@@ -25,6 +25,7 @@ import orjson
 from gasoline_es.core.topics import is_reserved
 
 TOMBSTONE: Final = "tombstone"
+"""Nothing that it took back is left, and whoever might have missed it had time to hear of it."""
 SUPERSEDED: Final = "superseded"
 """A newer record of the same key stands for it."""
 RESTARTED: Final = "restarted"

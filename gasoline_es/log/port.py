@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, NewType, Protocol
 
 from gasoline_es.core.topics import is_reserved, is_topic_name
-from gasoline_es.errors import LogCorrupt, LogError, RecordTooLarge, TopicRefused
+from gasoline_es.errors import HorizonMoved, LogCorrupt, LogError, RecordTooLarge, TopicRefused
 
 Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
@@ -181,8 +181,6 @@ class Problem:
     reason: str
 
 
-TOMBSTONE: Final = "tombstone"
-"""Why a tombstone goes: nothing that it took back is left, and whoever might have missed it had time to hear of it."""
 CONSUMED: Final = "consumed"
 """Why a command goes: the owner has consumed it, durably."""
 VOID: Final = "void"
@@ -214,7 +212,7 @@ class Rules(Protocol):
         ...
 
     def gives_up(self, record: Record) -> str | None:
-        """Return why a record may go, None if it stays. :data:`TOMBSTONE` raises the horizon of its topic's partition first."""
+        """Return why a record may go, None if it stays. ``TOMBSTONE`` (core/retention.py): the horizon is raised first."""
         ...
 
     def consumed(self, topic: str, partition: int) -> Mapping[str, Any] | None:
@@ -551,6 +549,17 @@ def about_json(about: Mapping[str, Any]) -> str:
 
 
 # --- what every log checks --------------------------------------------------------------------------------------------
+
+
+def horizon_moved(topic: str, partition: int, start: int, horizon: int) -> HorizonMoved:
+    """Return the error of a read from ``start`` on while tombstones below ``horizon`` were removed."""
+    return HorizonMoved(
+        f"tombstones of topic {topic!r}, partition {partition}, below offset {horizon} were removed while it was read from "
+        f"offset {start} on: read it again",
+        topic=topic,
+        partition=partition,
+        horizon=horizon,
+    )
 
 
 def check_partition(partition: int, count: int, namespace: str) -> None:

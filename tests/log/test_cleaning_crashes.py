@@ -7,6 +7,7 @@ import errno
 import shutil
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -58,14 +59,6 @@ def _state(log: FileLog) -> tuple[dict[str, bytes], list[str]]:
     }
     left = [r.key for r in log.read(EVENTS, 0) if r.key.partition("/")[0] not in gone]
     return newest(log.read(INDEX, 0)), left
-
-
-async def _cleaned(directory: Path, disk: FaultyDisk) -> None:
-    log = await open_file_log(str(directory), disk=disk)
-    try:
-        await log.compact(rules())
-    finally:
-        await log.crash()
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -127,6 +120,16 @@ async def test_killed_after_any_call_the_log_folds_to_the_same_and_the_next_clea
     assert len(finals) == 1
 
 
+def _behind(disk: FaultyDisk, renamed: str) -> Callable[[Call], None]:
+    """Kill at the first call after a file was renamed to that."""
+
+    def kill(_: Call) -> None:
+        if Call("rename", renamed) in disk.calls[:-1]:
+            raise Killed
+
+    return kill
+
+
 async def test_a_tombstone_never_goes_before_what_it_took_back_is_surely_gone(tmp_path: Path) -> None:
     """required.md B05: killed behind a rename, cleaned by another, killed behind a rename again, then the power is lost."""
     await life(tmp_path / "log", [keyed("k", 1)], partitions=1)
@@ -141,11 +144,7 @@ async def test_a_tombstone_never_goes_before_what_it_took_back_is_surely_gone(tm
         for number in (1, 2):
             log = await open_file_log(str(copy), disk=disk)
 
-            def kill(call: Call, renamed: str = f"segments/000000000{number}.jsonl") -> None:
-                if Call("rename", renamed) in disk.calls[:-1]:
-                    raise Killed
-
-            disk.before = kill
+            disk.before = _behind(disk, f"segments/000000000{number}.jsonl")
             with pytest.raises(Killed):
                 await log.compact(rules())
             disk.before = None

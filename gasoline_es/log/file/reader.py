@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from gasoline_es.errors import HorizonMoved, LogCorrupt, LogError
+from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.bodies import Body, decode_records, pack_place, unpack_place
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.chain import Link
@@ -18,7 +18,7 @@ from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.names import check_namespace
-from gasoline_es.log.port import Offset, Record
+from gasoline_es.log.port import Offset, Record, horizon_moved
 
 _HEADERS_MAX: Final = 1_024
 _BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -75,13 +75,7 @@ class Reader:
         yield from self._read(topic, partition, start, stop, *rest)
         now = self.horizon(topic, partition)
         if start < now != horizon:
-            raise HorizonMoved(
-                f"tombstones of topic {topic!r}, partition {partition}, below offset {now} were removed while it was read "
-                f"from offset {start} on: read it again",
-                topic=topic,
-                partition=partition,
-                horizon=now,
-            )
+            raise horizon_moved(topic, partition, start, now)
 
     def horizon(self, topic: str, partition: int) -> Offset:
         """Return the offset below which tombstones may be gone."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
+from gasoline_es.core.retention import TOMBSTONE
 from gasoline_es.log.file.bodies import Body, decode_records
 from gasoline_es.log.file.compacted import (
     COMPACTED,
@@ -30,7 +31,7 @@ from gasoline_es.log.file.index import SegmentIndex, encode_epochs
 from gasoline_es.log.file.lines import BatchHeader, Piece, SectionHeader, SegmentHeader, decode_batch_header
 from gasoline_es.log.file.scan import BatchScan, Window, read_section
 from gasoline_es.log.file.segments import Segment
-from gasoline_es.log.port import TOMBSTONE, VOID, Record
+from gasoline_es.log.port import VOID, Record
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _DIGEST_BYTES: Final = 32
