@@ -535,6 +535,21 @@ class Log(ABC):
     def verify(self) -> Iterator[Problem | SegmentInfo]:
         """Check every published byte; yield each segment when done with it and each problem when met, in file order."""
 
+    def checkpoint(self) -> bytes:
+        """Return a digest of all that is published, one line of JSON: to hold the log to it later (:meth:`against`).
+
+        Raises: LogCorrupt. LogError: of this log there are no bytes to check.
+        """
+        raise LogError(f"{self.url} has no bytes to check: a checkpoint is taken of a log in files")
+
+    def against(self, checkpoint: bytes) -> Iterator[Problem]:
+        """Yield each place where the log is neither what it was at a checkpoint, nor that without what the cleaner removed.
+
+        Whatever was appended since is no matter. Raises: LogError: it is not a checkpoint of this log.
+        """
+        del checkpoint
+        raise LogError(f"{self.url} has no bytes to check: a checkpoint is taken of a log in files")
+
     @abstractmethod
     async def close(self) -> None:
         """Release every partition, finish the writer's segment, let go of the log. Idempotent."""

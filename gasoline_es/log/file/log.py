@@ -16,6 +16,10 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.checkpoint import decode as checkpoint_heads
+from gasoline_es.log.file.checkpoint import hold as held_to
+from gasoline_es.log.file.checkpoint import take as take_checkpoint
+from gasoline_es.log.file.checkpoint import unproven
 from gasoline_es.log.file.cleaning import Cleaner, Pace
 from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.drafts import Draft, encode_draft
@@ -630,6 +634,33 @@ class FileLog(Log):
         catalog, soundness = self._look(None, self._known_namespaces)
         catalog.close()
         return self._verified(catalog, soundness)
+
+    def checkpoint(self) -> bytes:
+        """Return a digest of all that is published (see the port)."""
+        self._readable()
+        catalog, soundness = self._look(None, self._known_namespaces)
+        try:
+            for damage in (catalog.damage, *soundness.faults):
+                if damage is not None:
+                    raise damage
+            return take_checkpoint(catalog, self.log_id, time.time_ns() // 1000)
+        finally:
+            catalog.close()
+
+    def against(self, checkpoint: bytes) -> Iterator[Problem]:
+        """Yield each place where the log is not what it was (see the port)."""
+        self._readable()
+        heads = checkpoint_heads(checkpoint, self.log_id)
+        catalog, _ = self._look(None, self._known_namespaces)
+        try:
+            yield from held_to(catalog, heads)
+            for number in unproven(catalog, heads):
+                _logger.info(
+                    "nothing is left of a segment, which had grown since: what it held then cannot be proven",
+                    extra={"segment": number},
+                )
+        finally:
+            catalog.close()
 
     def _verified(self, catalog: Catalog, soundness: Soundness) -> Iterator[Problem | SegmentInfo]:
         for found in verify_log(catalog, catalog.ordered(), soundness.faults):
