@@ -68,8 +68,8 @@ class Seen(Protocol):
 class Pruned(Protocol):
     """Says which events of which workflows a pruning has given up."""
 
-    def observe(self, record: Seen) -> None:
-        """Take note of an event that counts, and will be there."""
+    def observe(self, value: bytes | None) -> None:
+        """Take note of a record's value, of any event that counts, and will be there."""
         ...
 
     def removes(self, workflow_id: str, seq: int) -> bool:
@@ -161,7 +161,7 @@ class Retention:
             if mark is not None and record.offset < mark.offset:
                 mark.older = True
         elif self._pruned is not None and sealed:
-            self._pruned.observe(record)
+            self._pruned.observe(record.value)
             self._observe_event(known, record, record.offset)
 
     def _observe_key(self, known: _Known, record: Seen, offset: int, sealed: bool) -> None:

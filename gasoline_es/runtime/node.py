@@ -34,7 +34,7 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.ends import decided_end
 from gasoline_es.log.moved import check_not_moved
-from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
+from gasoline_es.log.port import Log, NewRecord, Owner, Ownership, horizon_moved
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import Appender
@@ -406,6 +406,8 @@ class Node:
         views = self._views.get(index)
         if views is None:
             return await self._load(index, None)
+        if 0 < views.next_offset < self.log.horizon(self.topics.events, index):
+            return await self._load(index, None)  # what took back some of it is gone
         stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):
@@ -543,8 +545,13 @@ class Node:
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         views, more = self._views[index], True
+        topic, start = self.topics.events, views.next_offset
+        horizon = self.log.horizon(topic, index)
         while more:
-            more = await self._fold_some(views, self.topics.events, index, stop)
+            more = await self._fold_some(views, topic, index, stop)
+            if start < (now := self.log.horizon(topic, index)) != horizon:
+                self._views.pop(index, None)  # they may show what was taken back: the next look begins anew
+                raise horizon_moved(topic, index, start, now)
             if self._too_many_unsaved():  # a long log would not fit into memory
                 if self._keeper.keeps and not self._owned_elsewhere(index):
                     await self._keeper.save({index: views})

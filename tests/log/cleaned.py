@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from gasoline_es.core.retention import Pruned, Retention, Seen
-from gasoline_es.log.file.log import FileLog, open_file_log
+from gasoline_es.core.retention import Pruned, Retention
+from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Compaction, Epoch, Log, NewRecord, Position, Problem, Record
 from gasoline_es.testing.log_contract import EVENTS, put
 
@@ -24,11 +24,10 @@ class PrunedBy(Pruned):
     def __init__(self) -> None:
         self.keeps: dict[str, tuple[int, frozenset[int]]] = {}
 
-    def observe(self, record: Seen) -> None:
-        if record.value is not None and b"workflow.pruned" in record.value:
-            event = json.loads(record.value)
-            workflow_id, _, seq = record.key.rpartition("/")
-            self.keeps[workflow_id] = int(seq), frozenset(event["data"]["keeps"])
+    def observe(self, value: bytes | None) -> None:
+        if value is not None and b"workflow.pruned" in value:
+            event = json.loads(value)
+            self.keeps[event["subject"]] = event["seq"], frozenset(event["data"]["keeps"])
 
     def removes(self, workflow_id: str, seq: int) -> bool:
         if workflow_id not in self.keeps:
@@ -57,7 +56,7 @@ def happened(workflow_id: str, seq: int, partition: int = 0, *, time_us: int = 0
 
 def pruned(workflow_id: str, seq: int, keeps: list[int], partition: int = 0, *, time_us: int = 0) -> NewRecord:
     """The event that a workflow was pruned."""
-    value = {"type": "gasoline.workflow.pruned.v1", "seq": seq, "data": {"keeps": keeps}}
+    value = {"type": "gasoline.workflow.pruned.v1", "subject": workflow_id, "seq": seq, "data": {"keeps": keeps}}
     return NewRecord(EVENTS, partition, f"{workflow_id}/{seq}", json.dumps(value).encode(), time_us)
 
 
@@ -103,5 +102,5 @@ def offsets(records: Iterator[Record]) -> list[int]:
     return [record.offset for record in records if record.offset is not None]
 
 
-async def taken(log: FileLog, partition: int = 0) -> Epoch:
+async def taken(log: Log, partition: int = 0) -> Epoch:
     return (await log.acquire(partition)).epoch

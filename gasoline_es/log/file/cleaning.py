@@ -224,10 +224,10 @@ class Cleaner:
                 self._report = replace(self._report, open=self._report.open + 1)
                 return
             # What is to go goes, if there is no bound, even where a short segment gets longer by saying so.
-            done = plan.worth_it and (not self._gain_min or before - plan.bytes >= self._gain_min * before)
+            done = plan.worth_it and (not self._gain_min or before - plan.size >= self._gain_min * before)
             if done and not self._dry_run:
                 self._replace(catalog, plan)
-        after = plan.bytes if done else before
+        after = plan.size if done else before
         report = self._report
         self._report = replace(
             report,

@@ -41,7 +41,8 @@ class KeptLines:
     """
 
     runs: tuple[tuple[int, int], ...]
-    bytes: int
+    size: int
+    """How many bytes they take, with their line feeds."""
     removed: bytes
 
     @property
@@ -110,7 +111,7 @@ def encode_kept(kept: KeptLines | None) -> Any:
         return True
     if not kept.runs:
         return False
-    return {"bytes": kept.bytes, "lines": [list(run) for run in kept.runs], "removed": kept.removed.hex()}
+    return {"bytes": kept.size, "lines": [list(run) for run in kept.runs], "removed": kept.removed.hex()}
 
 
 def decode_kept(value: Any, written: int) -> KeptLines | None:

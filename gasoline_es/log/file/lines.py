@@ -276,7 +276,7 @@ def decode_batch_header(line: bytes, position: int) -> BatchHeader:
             for section, told in zip(sections, kept, strict=True):
                 section.kept = decode_kept(told, section.record_count)
                 if section.kept is not None:
-                    section.bytes = section.kept.bytes
+                    section.bytes = section.kept.size
         body = position + len(line) + 1
         return BatchHeader(
             number=members["batch"],

@@ -59,8 +59,8 @@ class Plan:
     """Where the horizon has to be before the tombstones among them go."""
     index: SegmentIndex = field(default_factory=SegmentIndex)
     """Of the segment as it is: of nothing but its epochs, its batches and its digest."""
-    bytes: int = 0
-    """Of the file as it will be."""
+    size: int = 0
+    """Of the file as it will be, in bytes."""
     records: int = 0
     line: bytes = b""
     """The header line as it will be."""
@@ -77,7 +77,7 @@ class Plan:
             return True
         told = self.header.compacted
         # One that never held records, or lost all in the days of another version, takes a line as well.
-        return self.empty and (told is None or told.epochs is None) and self.bytes < self.segment.position
+        return self.empty and (told is None or told.epochs is None) and self.size < self.segment.position
 
 
 def plan_segment(
@@ -124,7 +124,7 @@ def _settle(plan: Plan, core: bytes, told: Compacted, body_bytes: int) -> None:
     while len(plan.line) + body_bytes != size or not plan.line:
         size = len(plan.line) + body_bytes
         plan.line = with_member(core, COMPACTED, encode_compacted(replace(told, bytes=size)))
-    plan.bytes = size
+    plan.size = size
 
 
 def _scan(segment: Segment, window: Window) -> BatchScan:
@@ -167,7 +167,7 @@ def _plan_batch(
         return batch.end - batch.position
     core = as_written(window.read(batch.position, batch.body - batch.position)[:-1], KEPT)
     sizes = [
-        section.bytes if one is section.kept else one.bytes if one is not None else 0
+        section.bytes if one is section.kept else one.size if one is not None else 0
         for section, one in zip(batch.sections, kept, strict=True)
     ]
     return len(with_member(core, KEPT, [encode_kept(one) for one in kept])) + sum(sizes)
@@ -267,10 +267,10 @@ def write_segment(
                 flushed = _flush(disk, fd, parts, flushed)
                 size = 0
     _flush(disk, fd, parts, flushed)
-    assert position == plan.bytes, "a segment is written as it was planned"
+    assert position == plan.size, "a segment is written as it was planned"
     if plan.empty:
         index = SegmentIndex(
-            plan.bytes, plan.segment.batch, plan.segment.batches, 0, plan.segment.digest or "", epochs=plan.index.epochs
+            plan.size, plan.segment.batch, plan.segment.batches, 0, plan.segment.digest or "", epochs=plan.index.epochs
         )
     return index, last, filled
 
