@@ -25,7 +25,6 @@ from portalocker.constants import LockFlags
 from portalocker.exceptions import LockException
 from portalocker.portalocker import FlockLocker
 
-from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogCorrupt, LogError, NoSpace
 from gasoline_es.log.file.bodies import decode_records
 from gasoline_es.log.file.catalog import Catalog
@@ -41,7 +40,6 @@ from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.file.tail import passed
 from gasoline_es.log.port import CONSUMED, Compaction, Record, Rules
 
-_logger = EngineLog("gasoline_es.log")
 Progress = Callable[[int, int], None]
 
 
