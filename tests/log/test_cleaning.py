@@ -125,3 +125,50 @@ async def test_a_dry_run_says_what_the_real_one_does_and_changes_nothing(tmp_pat
     real = await clean(tmp_path)
     assert (dry.removed, dry.bytes_after, dry.rewritten) == (real.removed, real.bytes_after, real.rewritten)
     assert segment(tmp_path, 1).stat().st_size < len(before)
+
+
+async def test_a_tombstone_stays_while_what_it_took_back_is_in_a_segment_that_is_still_written_to(
+    tmp_path: Path,
+) -> None:
+    """required.md B05: nothing older may survive *anywhere*; and segments are not in the order of offsets."""
+    one = await open_file_log(str(tmp_path), partitions=2)
+    await put(one, await taken(one), keyed("k", 1))
+    await one.release(0)
+    await life(tmp_path, [tombstone("k")])
+    for _ in range(3):
+        report = await one.compact(rules())
+        assert (report.removed, report.open) == ({}, 1)
+        assert newest(one.read(INDEX, 0)) == {}
+    await one.close()
+    assert (await clean(tmp_path)).removed == {INDEX: {"superseded": 1}}
+    assert (await clean(tmp_path)).removed == {INDEX: {"tombstone": 1}}
+
+
+async def test_what_an_older_segment_holds_goes_before_the_tombstone_in_whatever_order_they_come(
+    tmp_path: Path,
+) -> None:
+    """required.md B05: a value in a segment whose number is higher than that of its tombstone."""
+    one = await open_file_log(str(tmp_path), partitions=2, segment_bytes_max=600)
+    two = await open_file_log(str(tmp_path), segment_bytes_max=10_000)
+    await put(two, await taken(two, 1), event(1, 1), partition=1)  # its segment is made first
+    await put(one, await taken(one), keyed("k", 1))
+    await one.release(0)
+    await put(two, await taken(two), tombstone("k"))
+    await one.close()
+    await two.close()
+    assert [b'"key":"k"' in segment(tmp_path, number).read_bytes() for number in (1, 2)] == [True, True]
+    assert (await clean(tmp_path)).removed == {INDEX: {"superseded": 1}}, "and not the tombstone, which comes first"
+    assert (await clean(tmp_path)).removed == {INDEX: {"tombstone": 1}}
+
+
+async def test_the_mark_of_a_pruning_that_keeps_nothing_goes_once_nothing_is_left(tmp_path: Path) -> None:
+    """design §8: it is the tombstone of all keys of its workflow; one that keeps something stays with that."""
+    await life(tmp_path, [happened("w", 1), happened("x", 1)], [pruned("w", 2, []), pruned("x", 2, [1])], partitions=1)
+    assert (await clean(tmp_path)).removed == {EVENTS: {"pruned": 1}}
+    young = rules(HOUR_US)
+    assert (await clean(tmp_path, young)).removed == {}
+    assert (await clean(tmp_path)).removed == {EVENTS: {"tombstone": 1}}
+    log = await open_file_log(str(tmp_path))
+    assert [record.key for record in log.read(EVENTS, 0)] == ["x/1", "x/2"]
+    assert log.horizon(EVENTS, 0) == 3
+    await log.close()
