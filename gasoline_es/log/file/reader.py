@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from gasoline_es.errors import LogCorrupt, LogError
@@ -22,6 +22,10 @@ from gasoline_es.log.port import Offset, Record, horizon_moved
 
 _HEADERS_MAX: Final = 1_024
 _BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+class _NotKept(Exception):
+    """What is wanted is not in memory: the segment has to be opened."""
 
 
 class Reader:
@@ -258,11 +262,16 @@ class Reader:
         wanted: set[int],
         found: dict[int, Record],
     ) -> None:
+        key = segment.version, place
+        header = self._headers.get(key)
+        if header is not None:
+            with suppress(_NotKept):
+                self._take(segment, None, header, key, topic, partition, wanted, found)
+                return
         with self._lock:
             window = self._files.window(segment)
-            version = segment.version
+            key = segment.version, place
         try:
-            key = version, place
             header = self._headers.get(key)
             if header is None:
                 header = BatchScan(window, position, None, None).next(window.limit)
@@ -276,7 +285,7 @@ class Reader:
     def _take(
         self,
         segment: Segment,
-        window: Window,
+        window: Window | None,
         header: BatchHeader,
         key: tuple[int, int],
         topic: str,
@@ -300,11 +309,13 @@ class Reader:
             position += section.bytes
 
     def _body(
-        self, window: Window, header: BatchHeader, section: SectionHeader, position: int, at: tuple[int, int]
+        self, window: Window | None, header: BatchHeader, section: SectionHeader, position: int, at: tuple[int, int]
     ) -> Body:
         key = (*at, section.partition)
         body = self._bodies.get(key)
         if body is None:
+            if window is None:
+                raise _NotKept
             body = read_section(window, header, section, position)
             self._bodies.put(key, body, section.bytes)
         return body
