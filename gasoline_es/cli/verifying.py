@@ -57,10 +57,8 @@ def verify_log(
 
 
 def _store(path: Path, data: bytes) -> None:
-    """Write a digest, whole or not at all."""
-    beside = path.with_name(f"{path.name}.tmp")
-    beside.write_bytes(data)
-    beside.replace(path)
+    """Write a digest. One that is cut off fails its own check."""
+    path.write_bytes(data)
 
 
 def _write_summary(output: Output, segments: list[SegmentInfo], problems: list[Problem], torn: Sequence[str]) -> None:
