@@ -28,7 +28,7 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.ends import decided_end
-from gasoline_es.log.port import Log, Ownership
+from gasoline_es.log.port import Log, Ownership, horizon_moved
 from gasoline_es.runtime.partition import Partition
 
 FOLD_CHUNK = 500
@@ -177,6 +177,8 @@ class Viewing:
         views = self._views.get(index)
         if views is None:
             return await self._load(index, None)
+        if 0 < views.next_offset < self._log.horizon(self._topics.events, index):
+            return await self._load(index, None)  # what took back some of it is gone
         stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):
@@ -330,8 +332,13 @@ class Viewing:
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         views, more = self._views[index], True
+        topic, start = self._topics.events, views.next_offset
+        horizon = self._log.horizon(topic, index)
         while more:
-            more = await self._fold_some(views, self._topics.events, index, stop)
+            more = await self._fold_some(views, topic, index, stop)
+            if start < (now := self._log.horizon(topic, index)) != horizon:
+                self._views.pop(index, None)  # they may show what was taken back: the next look begins anew
+                raise horizon_moved(topic, index, start, now)
             if self._too_many_unsaved():  # a long log would not fit into memory
                 if self._keeper.keeps and not self._owned_elsewhere(index):
                     await self._keeper.save({index: views})
