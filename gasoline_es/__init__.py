@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gasoline_es.operating import OperationContext
     from gasoline_es.operations import Operation, operation
     from gasoline_es.outcomes import Failed, Ok
+    from gasoline_es.pruning import PruneInfo
     from gasoline_es.reviving import ReviveInfo
     from gasoline_es.scheduling import ScheduleHandle
     from gasoline_es.sending import SubWorkflow
@@ -64,6 +65,7 @@ __all__ = [
     "OperationContext",
     "OperationTimedOut",
     "Prune",
+    "PruneInfo",
     "Received",
     "RerunInfo",
     "ReviveInfo",
@@ -110,6 +112,7 @@ _MODULES = {
     "OperationContext": "operating",
     "OperationTimedOut": "errors",
     "Prune": "definitions",
+    "PruneInfo": "pruning",
     "Received": "messages",
     "RerunInfo": "core.starting_over",
     "ReviveInfo": "reviving",

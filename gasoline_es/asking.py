@@ -19,6 +19,7 @@ from gasoline_es.core.folding import beyond, facts_until, fold_facts
 from gasoline_es.core.ids import (
     check_workflow_id,
 )
+from gasoline_es.core.ports import Views
 from gasoline_es.core.state import Status, Summary, WorkflowState, created
 from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import parse_json
@@ -63,7 +64,9 @@ class Asking(Outside):
         index = self._index(workflow_id)
         summary = await self._summary(index, workflow_id)
         if as_of is None:
-            return self._info(summary, index, await self._state(index, workflow_id))
+            state = await self._state(index, workflow_id)
+            # Of one whose history is pruned, the whole error is only there.
+            return self._info(summary if summary.pruned is None else state.summary, index, state)
         state = await self._state_as_of(index, workflow_id, as_of)
         return self._info(state.summary, index, state)
 
@@ -123,7 +126,9 @@ class Asking(Outside):
                 damage = damage or damaged
                 parts.append(views.matching(wanted))
             else:
-                parts.append(await self._node.viewing.matching_as_of(index, as_of_us, wanted, current))
+                past = await self._node.viewing.matching_as_of(index, as_of_us, wanted, current)
+                views, _ = await self._node.viewing.readable(index, current)
+                parts.append(_unpruned(past, views, as_of_us, wanted))
         for summary in islice(merge(*parts, key=created), limit):
             index = self._node.index_of(summary.id)
             state = await self._state(index, summary.id) if payloads else None
@@ -242,9 +247,13 @@ class Asking(Outside):
             raise ValueError(f"as_of={as_of!r}: it is a time with a zone, or the number of an event, from 1 up")
         views, _ = await self._node.viewing.readable(index)
         log, topic = self._node.log, self._node.topics.events
+        summary, before = views.summary(workflow_id), views.located(workflow_id).before
+        if summary is not None and summary.pruned is not None:
+            return self._remains_as_of(index, summary, views, as_of)
+        until = None if events is None else max(events - before, 0)
 
         def facts() -> Iterator[Fact]:
-            return facts_until(facts_of(workflow_id, log, topic, index, views), moment_us=moment_us, events=events)
+            return facts_until(facts_of(workflow_id, log, topic, index, views), moment_us=moment_us, events=until)
 
         state = fold_facts(workflow_id, facts)
         if events is not None and (why := beyond(workflow_id, events, state.summary.seq)) is not None:
@@ -252,6 +261,18 @@ class Asking(Outside):
         if not state.summary.seq:
             raise WorkflowNotFound(f"workflow {workflow_id} was dispatched later than {as_of}", workflow_id=workflow_id)
         return state
+
+    def _remains_as_of(self, index: int, summary: Summary, views: Views, as_of: datetime | int) -> WorkflowState:
+        """Return how a workflow stood whose history is pruned, which is known from its end on. Raises: ValueError."""
+        ended = views.located(summary.id).seqs[-2:-1] if isinstance(as_of, int) else ()
+        assert summary.completed_us is not None
+        known = _moment_us("as_of", as_of) >= summary.completed_us if isinstance(as_of, datetime) else False
+        if not known and not (isinstance(as_of, int) and ended and ended[0] <= as_of <= summary.seq):
+            raise ValueError(
+                f"as_of={as_of}: the history of workflow {summary.id} was pruned: how it stood before its end at "
+                f"{_at(summary.completed_us)} is not known any more"
+            )
+        return fold(summary.id, self._node.log, self._node.topics.events, index, views)
 
     def _info(self, summary: Summary, index: int, state: WorkflowState | None) -> WorkflowInfo:
         waiting = summary.waiting
@@ -275,6 +296,24 @@ class Asking(Outside):
             worker=summary.worker,
             events=summary.seq,
         )
+
+
+def _unpruned(past: Iterator[Summary], views: Views, moment_us: int, wanted: Filters) -> Iterator[Summary]:
+    """Yield those of a time, but for those that were pruned since: of these, those that were over and of which is left how.
+
+    So it is whether or not the log was cleaned meanwhile.
+    """
+
+    def is_whole(one: Summary) -> bool:
+        now = views.summary(one.id)
+        return now is not None and now.pruned is None and now.created_us <= moment_us
+
+    over = (
+        one
+        for one in views.matching(wanted)
+        if one.pruned is not None and one.completed_us is not None and one.completed_us <= moment_us
+    )
+    yield from merge(filter(is_whole, past), over, key=created)
 
 
 def _at(time_us: int) -> str:

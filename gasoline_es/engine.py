@@ -7,11 +7,13 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
+from gasoline_es.core.durations import duration_us
 from gasoline_es.core.guard import check_outside_body
 from gasoline_es.core.ids import check_operator
 from gasoline_es.core.ports import ViewKeeper
@@ -119,6 +121,7 @@ class Gasoline(Client):
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
         pipelines: Sequence[Pipeline[Any]] = (),
+        prune_after: float | timedelta | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
@@ -130,6 +133,8 @@ class Gasoline(Client):
         reaches the address may read them. ``projections``: fold these too, in a thread, in the partitions that this worker
         owns. ``store``: where their tables are, ``sqlite:DIRECTORY`` or ``postgresql://…``; with the log unless given.
         ``pipelines``: ingest these topics while it runs (:meth:`ingest`).
+        ``prune_after``: seconds after its end, prune a workflow as its definition's ``prune=`` says (semantics.md §10), in the
+        partitions that this worker owns. Nobody prunes anything unless this is given.
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
             ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had; TopicRefused: the
@@ -148,6 +153,7 @@ class Gasoline(Client):
             version=version,
             exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
             beside=[self.ingest(one) for one in pipelines],
+            prune_after_us=None if prune_after is None else duration_us(prune_after, "prune_after"),
         )
         self._worker = worker
         return worker
@@ -165,6 +171,7 @@ class Gasoline(Client):
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
         pipelines: Sequence[Pipeline[Any]] = (),
+        prune_after: float | timedelta | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -181,6 +188,7 @@ class Gasoline(Client):
             projections=projections,
             store=store,
             pipelines=pipelines,
+            prune_after=prune_after,
         )
         await worker.run()
 

@@ -297,5 +297,15 @@ class LogMoved(LogError):
     """
 
 
+class HorizonMoved(LogError):
+    """While records were read, a tombstone was removed that takes back some which were given before it could be.
+
+    What was made of them may hold what was taken back: throw it away, and read again from the start. Fields: ``topic``,
+    ``partition`` and ``horizon`` (the offset below which tombstones are gone).
+    """
+
+    retryable = True
+
+
 class LogReadOnly(LogError):
     """The log was opened for reading, or is damaged and takes no writes until an operator acts."""

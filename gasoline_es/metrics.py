@@ -95,6 +95,7 @@ METRICS: Final = (
     ),
     _counter("workflows_cancelled", "Workflows cancelled.", lambda of: of.cancelled, "workflow"),
     _counter("workflows_silenced", "Workflows silenced.", lambda of: of.silenced, "workflow"),
+    _counter("workflows_pruned", "Workflows pruned, by what of them: all, history.", lambda of: of.pruned, "variant"),
     _gauge(
         "workflows",
         "Workflows that are not over: running, sleeping, dead or unreadable.",

@@ -139,6 +139,7 @@ class ProjectingWorker(Worker):
         version: int = 0,
         exposition: Exposition | None = None,
         beside: Sequence[Beside] = (),
+        prune_after_us: int | None = None,
     ) -> None:
         super().__init__(
             node,
@@ -149,6 +150,7 @@ class ProjectingWorker(Worker):
             version=version,
             exposition=exposition,
             beside=beside,
+            prune_after_us=prune_after_us,
         )
         self._given: Final = check_projections(projections)
         self._store_url: Final = store_url

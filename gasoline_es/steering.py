@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from gasoline_es.asking import Asking
 from gasoline_es.core.commands import Cancel, Recover, Rerun, Silence, Wake
+from gasoline_es.core.durations import duration_us
 from gasoline_es.core.ids import (
+    check_name,
+    check_operator,
     check_workflow_id,
     new_workflow_id,
     slot_of,
 )
 from gasoline_es.core.location import format_location, read_location
+from gasoline_es.core.ports import Prunable
 from gasoline_es.core.starting_over import RerunInfo, plan
+from gasoline_es.pruning import PruneInfo, prune_history
 from gasoline_es.reviving import Progress, ReviveInfo, check_revival, dead_ones, fit, revive, told
 
 
@@ -92,6 +99,36 @@ class Steering(Asking):
             return told(would, dry_run=True, left=len(matching) - len(would))
         self._writable("revive")
         return await revive(self._node, self._calls, self._by, wanted, progress, recover=recover)
+
+    async def prune_history(
+        self,
+        *,
+        age: float | timedelta,
+        name: str | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> PruneInfo:
+        """Prune the histories of workflows that ended so long ago, whatever their definitions say; say how many (§10).
+
+        Only those that are complete or cancelled: the dead and the silenced keep theirs. Input, state, output or error and tags
+        stay, and ``output()`` still answers. What is given up is out of every view when this returns, and is removed from the
+        log when that is cleaned. ``age``: seconds since the end. ``name``: of the workflow. ``reason``: why, for the event.
+        ``dry_run``: only say how many. Called again, it finds none of them. A hundred at a time, each durable before the next.
+
+        Raises: ValueError, TypeError: that is no age, or the reason is too long. DefinitionError: that can be no name.
+            NoOwner, LogError, RecordTooLarge: those of the times before are pruned.
+        """
+        age_us = duration_us(age, "age")
+        if name is not None:
+            check_name("workflow", name)
+        if reason is not None:
+            check_operator(reason)
+        wanted = Prunable(self._node.clock.now_us() - age_us, name, by_rule=False)
+        if dry_run:
+            self._outside("prune_history")
+        else:
+            self._writable("prune_history")
+        return await prune_history(self._node, self._calls, self._by, wanted, reason, dry_run=dry_run)
 
     async def rerun(
         self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False

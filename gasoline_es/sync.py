@@ -410,6 +410,7 @@ class SyncGasoline(_Blocking):
     cancel = _blocking(Client.cancel)
     silence = _blocking(Client.silence)
     revive = _blocking(Client.revive)
+    prune_history = _blocking(Client.prune_history)
     recover = _blocking(Client.recover)
     rerun = _blocking(Client.rerun)
     message = _blocking(Client.message)

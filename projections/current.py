@@ -22,13 +22,16 @@ class CurrentState:
         if summary is None:
             summary = self._summaries[workflow_id] = Summary(workflow_id)
             summary.apply(seq, time_us, data, ray_id, worker)
-            self._count(summary.name, summary.status, 1)
+            if summary.pruned != "all":
+                self._count(summary.name, summary.status, 1)
             return summary
-        name, status = summary.name, summary.status
+        name, status, pruned = summary.name, summary.status, summary.pruned
         summary.apply(seq, time_us, data, ray_id, worker)
-        if summary.status != status or summary.name != name:
-            self._count(name, status, -1)
-            self._count(summary.name, summary.status, 1)
+        if summary.status != status or summary.name != name or summary.pruned != pruned:
+            if pruned != "all":
+                self._count(name, status, -1)
+            if summary.pruned != "all":
+                self._count(summary.name, summary.status, 1)
         return summary
 
     def _count(self, name: str, status: Status, more: int) -> None:

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from typing import Any, Final, TypeVar
 
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.ports import Prunable
 from gasoline_es.core.state import Summary
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, ProjectionError, Superseded
@@ -239,6 +240,10 @@ class StoreKeeper:
         finally:
             self._reads.remove(generation)
             self._let_go_of_former()
+
+    def prunable(self, index: int, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        """Return workflows of a partition that may be pruned, as they are in the store now. Raises: ProjectionError."""
+        return self.ask(lambda tables: tables.workflows.prunable(index, wanted, after, limit))
 
     def ask(self, question: Callable[[Tables], _T]) -> _T:
         """Ask the tables as they are in the store now. Raises: ProjectionError."""

@@ -132,6 +132,7 @@ class LoopedEvents:
         "count",
         "first",
         "last",
+        "last_place",
     )
 
     def __init__(self, marks: Sequence[Mark], queued: Mapping[str, tuple[Mark, int]]) -> None:
@@ -143,6 +144,7 @@ class LoopedEvents:
         self.count = len(marks)
         self.first, self.last = marks[0][1], marks[-1][1]
         """The offsets of its first event and of its last."""
+        self.last_place = marks[-1][2]
         self._loops: dict[Location, _Loop] = {}
         self._queued: dict[str, Mark] = {}
         self._signals: RecentSignals | None = None
@@ -164,7 +166,7 @@ class LoopedEvents:
     def apply(self, mark: Mark, time_us: int, data: ev.EventData) -> None:
         """Note the next event. Raises: Odd."""
         self.count += 1
-        self.last = mark[1]
+        self.last, self.last_place = mark[1], mark[2]
         match data:
             case ev.ActivityCompleted():
                 loop = self._put(data.location, mark)
@@ -303,7 +305,7 @@ class LoopedEvents:
 
     def _close(self) -> None:
         """It is complete: nothing will be forgotten any more, and what is kept takes less room in one piece."""
-        marks = sorted(self._marks())
+        marks = sorted(self.marks())
         self._rest = array("q", chain.from_iterable(marks))
         self._loops, self._queued, self._tags, self._document, self._carried = {}, {}, None, None, None
         self._failed = self._suspended = None
@@ -322,6 +324,7 @@ class LoopedEvents:
             "count": self.count,
             "first": self.first,
             "last": self.last,
+            "last_place": self.last_place,
             "loops": [[format_location(at), *loop.members(parts)] for at, loop in self._loops.items()],
             "queued": dict(self._queued),
             "signals": None if self._signals is None else self._signals.members(parts),
@@ -338,7 +341,7 @@ class LoopedEvents:
         made = cls.__new__(cls)
         made._rest = parts.take(members["rest"])
         made._forgotten, made.count = members["forgotten"], members["count"]
-        made.first, made.last = members["first"], members["last"]
+        made.first, made.last, made.last_place = members["first"], members["last"], members["last_place"]
         made._loops = {parse_location(at): _Loop.of_members(loop, parts) for at, *loop in members["loops"]}
         made._queued = {signal_id: _mark(mark) for signal_id, mark in members["queued"].items()}
         signals, tags, document = members["signals"], members["tags"], members["document"]
@@ -352,7 +355,8 @@ class LoopedEvents:
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
-    def _marks(self) -> Iterator[Mark]:
+    def marks(self) -> Iterator[Mark]:
+        """Yield those that replay needs, in no order."""
         rest = self._rest
         yield from zip(rest[0::3], rest[1::3], rest[2::3], strict=True)
         for loop in self._loops.values():
@@ -368,13 +372,13 @@ class LoopedEvents:
 
     def located(self) -> Located:
         """Return where the events lie that replay needs."""
-        marks = sorted(self._marks())
+        marks = sorted(self.marks())
         seqs, offsets, places = (array("q", column) for column in zip(*marks, strict=True))
-        return Located(seqs, offsets, places, self._forgotten, self.first, self.last)
+        return Located(seqs, offsets, places, self._forgotten, self.first, self.last, before=seqs[0] - 1)
 
     def received(self) -> Received:
         """Return where the signals lie whose ids are remembered, among other events."""
-        marks = {offset: place for _, offset, place in self._marks()}
+        marks = {offset: place for _, offset, place in self.marks()}
         if self._signals is None:
             return Received(*_columns(marks), None)
         marks.update(self._signals)

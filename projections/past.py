@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gasoline_es.core.codec import read_fact
+from gasoline_es.core.events import WorkflowDispatched
 from gasoline_es.core.filters import Filters
 from gasoline_es.core.state import Summary, created
 from gasoline_es.log.port import Record
@@ -33,15 +34,19 @@ class PastView:
             if time_us > moment_us:
                 return False
             summary = summaries.get(workflow_id)
+            begins = isinstance(data, WorkflowDispatched)
             if summary is None:
-                if self._chosen and seq > 1:
+                if self._chosen and not begins:
                     continue
                 summary = Summary(workflow_id)
             summary.apply(seq, time_us, data, ray_id, worker)
-            if seq > 1 or self._wanted.may_match(summary):
+            if not begins or self._wanted.may_match(summary):
                 summaries[workflow_id] = summary
+            else:
+                summaries.pop(workflow_id, None)  # one of the same id that was pruned
         return some
 
     def matching(self) -> Iterator[Summary]:
         """Yield the workflows that match, in order of creation."""
-        yield from sorted(filter(self._wanted.match, self._summaries.values()), key=created)
+        there = (one for one in self._summaries.values() if one.pruned != "all")
+        yield from sorted(filter(self._wanted.match, there), key=created)

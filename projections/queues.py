@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gasoline_es.core.events import EventData, SignalConsumed, SignalDiscarded, SignalReceived, WorkflowRerun
+from gasoline_es.core.events import (
+    EventData,
+    SignalConsumed,
+    SignalDiscarded,
+    SignalReceived,
+    WorkflowPruned,
+    WorkflowRerun,
+)
 
 
 class QueuedSignal(NamedTuple):
@@ -40,6 +47,10 @@ class SignalQueues:
                     self._leave(workflow_id, signal_id, queue.pop(signal_id, None))
                 if not queue:
                     self._queues.pop(workflow_id, None)
+            case WorkflowPruned():
+                # What took them may have been removed from the log.
+                for signal_id, name in self._queues.pop(workflow_id, {}).items():
+                    self._leave(workflow_id, signal_id, name)
             case WorkflowRerun() if data.returned:
                 # They were received before those that are still here, but for such as nobody listened for.
                 queue = self._queues.get(workflow_id, {})

@@ -6,6 +6,7 @@ once a store has its row: then the store is asked.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import chain
@@ -18,13 +19,14 @@ from gasoline_es.core.events import (
     WorkflowCancelled,
     WorkflowCompleted,
     WorkflowDispatched,
+    WorkflowPruned,
     WorkflowRerun,
     WorkflowSilenced,
     WorkflowTagsUpdated,
 )
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.ports import Located, OnTagged, Received, Tally
-from gasoline_es.core.state import Status, Summary, created
+from gasoline_es.core.ports import Located, OnTagged, Prunable, Received, Tally
+from gasoline_es.core.state import Status, Summary, created, ended
 from gasoline_es.log.port import Record
 from projections.announced import AnnouncedView
 from projections.current import CurrentState
@@ -41,6 +43,9 @@ from projections.workflow_rows import WorkflowRow
 BYTES_AT_ONCE: Final = 256 * 1024
 """A row of a workflow that loops over its signals may be large: after so many bytes others have a turn."""
 
+_MAY_PRUNE: Final = frozenset({WorkflowCompleted, WorkflowCancelled, WorkflowRerun, WorkflowPruned, WorkflowDispatched})
+"""The events that change whether a workflow may be pruned."""
+
 Counts = Mapping[tuple[str, Status], int]
 """How many workflows of a name stand somewhere."""
 
@@ -52,6 +57,10 @@ class KeptWorkflows(Protocol):
 
     def matching(self, wanted: Filters) -> Iterator[Summary]:
         """Yield those that match, in order of creation."""
+        ...
+
+    def prunable(self, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        """Return at most ``limit`` that may be pruned, in order of their end, behind ``after``."""
         ...
 
 
@@ -146,6 +155,8 @@ class PartitionViews:
         self._current = CurrentState()
         self._history = HistoryIndex()
         self._tags = TagIndex()
+        self._ended: list[tuple[int, str]] = []
+        """When those in memory ended that are over, and who they are; ascending."""
         self._wake = WakeQueue()
         self._queues = SignalQueues()
         self.beside = Beside() if beside is None else beside
@@ -173,6 +184,8 @@ class PartitionViews:
             self.next_offset = offset + 1
             self.last_place = place
             return
+        if type(data) in _MAY_PRUNE:
+            self._not_ended(self._current.get(workflow_id))
         summary = self._current.apply(workflow_id, seq, time_us, data, ray_id, worker)
         self._history.apply(workflow_id, seq, time_us, offset, place, data)
         self.next_offset = offset + 1
@@ -183,6 +196,9 @@ class PartitionViews:
             self._history.needs_all(workflow_id)
         self._queues.apply(workflow_id, time_us, data)
         self._wake.apply(summary)
+        if summary.prune is not None and type(data) in _MAY_PRUNE:
+            assert summary.completed_us is not None
+            insort(self._ended, (summary.completed_us, workflow_id))
         if isinstance(data, WorkflowDispatched):
             self._tags.put(workflow_id, summary.name, summary.tags, offset)
             self._tagged(summary.name, summary.tags)
@@ -193,8 +209,17 @@ class PartitionViews:
         elif isinstance(data, WorkflowTagsUpdated):
             self._tags.change(workflow_id, summary.tags)
             self._tagged(summary.name, summary.tags)
-        elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced):
-            self._tags.remove(workflow_id)
+        elif isinstance(data, WorkflowCompleted | WorkflowCancelled | WorkflowSilenced | WorkflowPruned):
+            self._tags.remove(workflow_id)  # what ended it may have been removed from the log, once it is pruned
+
+    def _not_ended(self, summary: Summary | None) -> None:
+        """Let go of when a workflow ended: it changes, or leaves memory."""
+        if summary is None or summary.prune is None or summary.completed_us is None:
+            return
+        entry = summary.completed_us, summary.id
+        at = bisect_left(self._ended, entry)
+        if at < len(self._ended) and self._ended[at] == entry:
+            del self._ended[at]
 
     def _tagged(self, name: str, tags: Mapping[str, str]) -> None:
         if self.on_tagged is not None:
@@ -322,6 +347,7 @@ class PartitionViews:
         assert summary is not None, "it was changed here, and nobody else lets it go"
         findable, runs = workflow_id in self._tags, self._wake.runs(workflow_id)
         if not _may_go_on(summary, findable=findable, runs=runs, queued=bool(self._queues.queued(workflow_id))):
+            self._not_ended(summary)
             self._current.drop(workflow_id)
             self._history.drop(workflow_id)
 
@@ -340,12 +366,45 @@ class PartitionViews:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def summary(self, workflow_id: str) -> Summary | None:
+        summary = self._known(workflow_id)
+        return None if summary is None or summary.pruned == "all" else summary
+
+    def _known(self, workflow_id: str) -> Summary | None:
+        """Return the same, also of one of which nothing is left."""
         row = self._row_elsewhere(workflow_id)
         return self._current.get(workflow_id) if row is None else row.summary
 
+    def pruned_seq(self, workflow_id: str) -> int:
+        """Return the number of the event by which a workflow of this id was pruned, if nothing of it is left; else 0."""
+        summary = self._known(workflow_id)
+        return 0 if summary is None or summary.pruned != "all" else summary.seq
+
+    def prunable(self, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        """Return at most ``limit`` workflows that may be pruned, in order of their end, behind ``after``.
+
+        It costs what there are of them, not what there is: both are in order of their end.
+        """
+        here: list[Summary] = []
+        for at in range(bisect_right(self._ended, after), bisect_left(self._ended, (wanted.before_us, ""))):
+            summary = self._current.get(self._ended[at][1])
+            if summary is not None and wanted.match(summary):
+                here.append(summary.copy())
+                if len(here) == limit:
+                    break
+        if self._kept is None:
+            return here
+        stored: list[Summary] = []
+        while True:
+            # Those in memory are not as the store has them, and more may be behind them.
+            page = self._kept.prunable(wanted, after, limit)
+            stored += [one for one in page if one.id not in self._current and wanted.match(one)]
+            if len(page) < limit or len(stored) >= limit:
+                return sorted(here + stored, key=ended)[:limit]
+            after = ended(page[-1])
+
     def in_memory(self) -> list[Summary]:
         """Return the workflows that are in memory."""
-        return list(self._current)
+        return [one for one in self._current if one.pruned != "all"]
 
     def matching(self, wanted: Filters) -> Iterator[Summary]:
         """Yield the workflows that match, in order of creation."""
@@ -354,7 +413,7 @@ class PartitionViews:
         if self._kept is None:
             yield from found
             return
-        seen = {one.id for one in here}  # those that leave memory meanwhile must not come a second time
+        seen = {one.id for one in self._current}  # those that leave memory meanwhile must not come a second time
         elsewhere = (one for one in self._kept.matching(wanted) if one.id not in seen)
         yield from merge(found, elsewhere, key=created)
 

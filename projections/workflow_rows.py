@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import orjson
 
-from gasoline_es.core.events import ErrorInfo, WorkflowSuspended
+from gasoline_es.core.events import ErrorInfo, PruneRule, WorkflowSuspended
 from gasoline_es.core.shared import shared, shared_names, shared_tags
 from gasoline_es.core.state import Status, Summary
 from projections.history import KeptEvents
@@ -43,6 +43,8 @@ COLUMNS: Final = (
     "last_offset",
     "positions",
     "more",
+    "prune",
+    "pruned",
 )
 
 
@@ -94,6 +96,8 @@ def values_of(row: WorkflowRow, partition: int) -> tuple[Any, ...]:
         events.last,
         events.positions,
         _json(events.more) if events.more else None,
+        s.prune,
+        s.pruned,
     )
 
 
@@ -121,7 +125,13 @@ def summary_of(values: Sequence[Any]) -> Summary:
     if values[15] is not None:
         signals, retry, outputs = orjson.loads(values[15])
         summary.waiting = WorkflowSuspended(values[16], shared_names(tuple(signals)), retry, tuple(outputs))
+    summary.prune = cast("PruneRule | None", _word(values[24]))
+    summary.pruned = cast("Literal['all', 'history'] | None", _word(values[25]))
     return summary
+
+
+def _word(value: str | None) -> str | None:
+    return None if value is None else shared(value)
 
 
 def _json(value: Any) -> str:

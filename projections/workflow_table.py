@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from typing import Any, Final, cast
 
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.ports import Prunable
 from gasoline_es.core.state import Status, Summary
 from projections.database import PLACE, held, kind_of, run, time_as
 from projections.views import Counts
@@ -25,18 +26,25 @@ _GOING_ON: Final = (
 )
 """What the views have in memory, see ``PartitionViews``: all that may still do something."""
 
+_BY_RULE: Final = "prune IN ('all', 'history')"
+"""Of what their definitions let something go. (An index is used where a query says the same word for word.)"""
+_THERE: Final = "(pruned IS NULL OR pruned <> 'all')"
+"""All but the rows that only say that there was a workflow, and how many events it had."""
+
 _TABLES: Final = f"""
 CREATE TABLE workflow_rows (
     id TEXT PRIMARY KEY, partition INTEGER NOT NULL, name TEXT NOT NULL, status TEXT NOT NULL, tags TEXT NOT NULL,
     created_us BIGINT NOT NULL, updated_us BIGINT NOT NULL, completed_us BIGINT, ray_id TEXT NOT NULL, events BIGINT NOT NULL,
     worker TEXT NOT NULL, error_type TEXT, error_message TEXT, error TEXT, failures INTEGER NOT NULL, waiting TEXT,
     deadline_us BIGINT, queued TEXT, findable INTEGER NOT NULL, running_since_us BIGINT, first_offset BIGINT NOT NULL,
-    last_offset BIGINT NOT NULL, positions BYTEA NOT NULL, more TEXT);
+    last_offset BIGINT NOT NULL, positions BYTEA NOT NULL, more TEXT, prune TEXT, pruned TEXT);
 CREATE INDEX workflow_rows_created ON workflow_rows (partition, created_us, id);
 CREATE INDEX workflow_rows_status ON workflow_rows (partition, status, created_us, id);
 CREATE INDEX workflow_rows_name ON workflow_rows (partition, name, created_us, id);
 CREATE INDEX workflow_rows_going_on ON workflow_rows (partition, first_offset) WHERE {_GOING_ON};
 CREATE INDEX workflow_rows_failed ON workflow_rows (partition, created_us, id) WHERE error_type IS NOT NULL;
+CREATE INDEX workflow_rows_prunable ON workflow_rows (partition, completed_us, id) WHERE {_BY_RULE};
+CREATE INDEX workflow_rows_unpruned ON workflow_rows (partition, completed_us, id) WHERE prune IS NOT NULL;
 CREATE TABLE tag_rows (
     tag TEXT NOT NULL, value TEXT NOT NULL, workflow_id TEXT NOT NULL, PRIMARY KEY (tag, value, workflow_id));
 CREATE INDEX tag_rows_workflow ON tag_rows (workflow_id);
@@ -51,7 +59,7 @@ CREATE VIEW workflows AS SELECT id, name, status, tags, {created_us} AS created,
     {completed_us} AS completed, error_type, error_message, {deadline_us} AS waiting_until,
     json_extract(waiting, '$[0]') AS waiting_for_signals,
     json_extract(waiting, '$[2]') AS waiting_for_outputs, ray_id, events, worker, partition
-    FROM workflow_rows;
+    FROM workflow_rows WHERE pruned IS NULL OR pruned <> 'all';
 CREATE VIEW tags AS SELECT tag, value, workflow_id FROM tag_rows;
 CREATE VIEW signals AS SELECT r.id AS workflow_id, json_extract(s.value, '$[0]') AS id,
     json_extract(s.value, '$[1]') AS name, {signal_us} AS received, s.key AS place FROM workflow_rows r, json_each(r.queued) s;
@@ -63,7 +71,7 @@ CREATE VIEW counts AS SELECT name, status, sum(count) AS count FROM count_rows G
 CREATE VIEW workflows AS SELECT id, name, status, tags::jsonb AS tags, {created_us} AS created, {updated_us} AS updated,
     {completed_us} AS completed, error_type, error_message, {deadline_us} AS waiting_until,
     waiting::jsonb -> 0 AS waiting_for_signals, waiting::jsonb -> 2 AS waiting_for_outputs, ray_id, events, worker, partition
-    FROM workflow_rows;
+    FROM workflow_rows WHERE pruned IS NULL OR pruned <> 'all';
 CREATE VIEW tags AS SELECT tag, value, workflow_id FROM tag_rows;
 CREATE VIEW signals AS SELECT r.id AS workflow_id, s.value ->> 0 AS id, s.value ->> 1 AS name,
     {signal_us} AS received, s.place - 1 AS place
@@ -94,7 +102,7 @@ class WorkflowTable:
         self._db = db
         self._kind: Final = kind_of(db)
         mark = PLACE[self._kind]
-        changing = [column for column in COLUMNS if column not in ("id", "partition", "ray_id", "created_us")]
+        changing = [column for column in COLUMNS if column not in ("id", "partition")]
         values = ", ".join([mark] * len(COLUMNS))
         self._upsert = (
             f"INSERT INTO workflow_rows ({', '.join(COLUMNS)}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET "
@@ -128,7 +136,8 @@ class WorkflowTable:
         return counts
 
     def _counted(self, partition: int) -> Counts:
-        query = f"SELECT name, status, count(*) FROM workflow_rows WHERE partition = {self._mark} GROUP BY name, status"
+        where = f"partition = {self._mark} AND {_THERE}"
+        query = f"SELECT name, status, count(*) FROM workflow_rows WHERE {where} GROUP BY name, status"
         found: Iterable[tuple[str, str, int]] = self._db.execute(query, (partition,)).fetchall()
         return {(name, cast(Status, status)): count for name, status, count in found}
 
@@ -154,6 +163,18 @@ class WorkflowTable:
         """Yield the workflows of a partition that match, in order of creation; each page as it stands when it is read."""
         return (summary for summary, _ in self._matching(partition, wanted))
 
+    def prunable(self, partition: int, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        """Return at most ``limit`` workflows of a partition that may be pruned, in order of their end, behind ``after``."""
+        mark = self._mark
+        which = _BY_RULE if wanted.by_rule else "prune IS NOT NULL"
+        conditions = [which, f"partition = {mark}", f"completed_us < {mark}", f"(completed_us, id) > ({mark}, {mark})"]
+        given: list[Any] = [partition, wanted.before_us, *after]
+        if wanted.name is not None:
+            conditions.append(f"name = {mark}")
+            given.append(wanted.name)
+        query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY completed_us, id LIMIT {limit}"
+        return [summary_of(values) for values in self._db.execute(query, given).fetchall()]
+
     def rows(self, partition: int, wanted: Filters) -> Iterator[WorkflowRow]:
         """Yield their rows."""
         return (row_of(values) for _, values in self._matching(partition, wanted))
@@ -174,7 +195,7 @@ class WorkflowTable:
 
     def _page(self, partition: int, wanted: Filters, after: tuple[int, str], rows: int) -> list[Sequence[Any]]:
         mark = self._mark
-        conditions = [f"partition = {mark}", f"(created_us, id) > ({mark}, {mark})"]
+        conditions = [f"partition = {mark}", f"(created_us, id) > ({mark}, {mark})", _THERE]
         given: list[Any] = [partition, *after]
         for column, value in (("name", wanted.name), ("status", wanted.status)):
             if value is not None:

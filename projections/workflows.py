@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.ports import Prunable
 from gasoline_es.core.schedules import Schedule
 from gasoline_es.core.state import Summary
 from gasoline_es.log.port import Record
@@ -20,7 +21,7 @@ from projections.workflow_rows import WorkflowRow
 T = TypeVar("T")
 
 NAME: Final = ENGINES
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the rows and of the folds that make them: whoever changes what stands in a row, or when, counts it up."""
 
 
@@ -94,6 +95,8 @@ class Rows(Protocol):
 
     def matching(self, partition: int, wanted: Filters, /) -> Iterator[Summary]: ...
 
+    def prunable(self, partition: int, wanted: Prunable, after: tuple[int, str], limit: int, /) -> list[Summary]: ...
+
 
 class KeptPartition:
     """The rows of one partition, for views that have let go of them."""
@@ -107,6 +110,9 @@ class KeptPartition:
 
     def matching(self, wanted: Filters) -> Iterator[Summary]:
         return self._rows.matching(self._partition, wanted)
+
+    def prunable(self, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        return self._rows.prunable(self._partition, wanted, after, limit)
 
 
 class Ask(Protocol):

@@ -27,6 +27,7 @@ from gasoline_es.checking.verdict import Verdict, judge
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read_fact
 from gasoline_es.core.folding import fold_facts
+from gasoline_es.core.pruning import left
 from gasoline_es.core.state import OVER, WorkflowState
 from gasoline_es.orphans import end_with_parent
 
@@ -42,6 +43,7 @@ _POLL_S: Final = 0.1
 
 _LEFT_OUT: Final = Verdict(False)
 """Of a workflow that is over, where only those are asked for that can still run."""
+_PRUNES: Final = b'"gasoline.workflow.pruned.v1"'
 _SILENCED: Final = Verdict(False)
 """Of a workflow that is silenced: it cannot start over, so nothing takes this back."""
 
@@ -205,6 +207,9 @@ class _Fold:
         if topic != self._topic:
             self._topic, self._states = topic, self._topics.setdefault(topic, {})
         workflow_id = key.rpartition("/")[0]
+        if _PRUNES in raw and isinstance(read_fact(key, raw)[3], ev.WorkflowPruned):
+            self._prune(topic, workflow_id)
+            return
         state = self._states.get(workflow_id)
         if state is None and not self._is_wanted(topic, workflow_id):
             if (topic, workflow_id) in self._complete:
@@ -233,8 +238,17 @@ class _Fold:
                 facts.append(read_fact(key, raw))
 
     def _start_over(self, topic: str, workflow_id: str) -> None:
-        """Take back what was found about a workflow."""
+        """Take back what was found about a workflow, and see that its events are read again."""
         self.started_over[topic, workflow_id] = []
+        self._take_back(topic, workflow_id)
+
+    def _prune(self, topic: str, workflow_id: str) -> None:
+        """Take back what was found about a workflow: there is nothing of it to replay. Another of its id may follow."""
+        self.started_over.pop((topic, workflow_id), None)
+        self._elsewhere.discard((topic, workflow_id))
+        self._take_back(topic, workflow_id)
+
+    def _take_back(self, topic: str, workflow_id: str) -> None:
         self._states.pop(workflow_id, None)
         verdict, report = self._complete.pop((topic, workflow_id), None), self._report
         if verdict is _LEFT_OUT:
@@ -257,7 +271,8 @@ class _Fold:
     def end(self) -> Report:
         """Judge what is left."""
         for (_, workflow_id), facts in self.started_over.items():
-            self._judge(fold_facts(workflow_id, facts.copy))
+            there = left(facts, lambda fact: fact)
+            self._judge(fold_facts(workflow_id, there.copy))
         for states in self._topics.values():
             while states:
                 self._judge(states.popitem()[1])

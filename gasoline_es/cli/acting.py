@@ -56,6 +56,11 @@ def deciding(settings: Settings, *, tracing: bool = False) -> AbstractAsyncConte
     return Gasoline.open(settings.url, namespace=namespace, tracing=tracing, operator=settings.decided_by)
 
 
+def looking(settings: Settings) -> AbstractAsyncContextManager[Gasoline]:
+    """Open the log that the settings name to ask only: nothing is made, and no trace is left."""
+    return Gasoline.open(settings.url, namespace=settings.namespace or DEFAULT_NAMESPACE, readonly=True)
+
+
 async def _done(settings: Settings, workflow_id: str, deed: Deed) -> WorkflowInfo:
     async with deciding(settings) as gasoline:
         await deed(gasoline)

@@ -403,6 +403,11 @@ def life(event: Event, signals: Signals, full: bool) -> Iterable[Line]:
             yield from _cancelled(data, event, full)
         case ev.WorkflowSilenced():
             yield Line("silenced", f"{_at(event)} by {escape(data.by)}", title_style="bold", rest_style=FAINT)
+        case ev.WorkflowPruned():
+            why = "" if data.reason is None else f": {escape(data.reason)}"
+            yield Line(
+                "history pruned", f"{_at(event)} by {escape(data.by)}{why}", title_style="bold", rest_style=FAINT
+            )
         case ev.WorkflowCompleted():
             line = Line("completed", _at(event), title_style="bold green", rest_style=FAINT)
             line.below.append(_payload("output", data.output, full))

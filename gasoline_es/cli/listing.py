@@ -12,6 +12,7 @@ from gasoline_es.cli import render
 from gasoline_es.cli.escape import escape
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.reading import Reading
+from gasoline_es.core import events as ev
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.filters import Filters
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 110
 """From so many columns on a row shows when a workflow was created; below, how long ago that is."""
+_PRUNES: Final = b"workflow.pruned"
 _BETWEEN: Final = " · "
 _INDENT: Final = 4
 
@@ -90,24 +92,40 @@ def _fold(reading: Reading, stored: Stored | None, partition: int, moment_us: in
     """
     current = CurrentState()
     queues = SignalQueues()
+    gaps: dict[str, str] = {}
+    """What is missing of workflows, unless they turn out to be pruned."""
     start = 0 if stored is None else stored.next_offset(partition)
+    later = False
     for record in reading.records(reading.events_topic, partition, start):
+        if later and (record.value is None or _PRUNES not in record.value):
+            continue
         event = reading.decode(record)
         if event is None:
             continue
-        if moment_us is not None and event.time_us > moment_us:
-            break
-        workflow_id = event.workflow_id
+        workflow_id, data = event.workflow_id, event.data
+        if later or (moment_us is not None and event.time_us > moment_us):
+            later = True  # what was pruned since is told as it is known now, whether or not the log was cleaned
+            if isinstance(data, ev.WorkflowPruned) and current.get(workflow_id) is not None:
+                gaps.pop(workflow_id, None)
+                if data.remains is not None and moment_us is not None and data.remains.completed_us > moment_us:
+                    data = ev.WorkflowPruned(data.by)
+                current.apply(workflow_id, event.seq, event.time_us, data, event.ray_id, event.worker)
+            continue
         if stored is not None and workflow_id not in current and (row := stored.get(workflow_id)) is not None:
             current.restore(row.summary)
             queues.restore({workflow_id: row.queued} if row.queued else {})
         known = current.get(workflow_id)
         expected = 1 if known is None else known.seq + 1
-        if event.seq != expected:
-            reading.note(f"workflow {workflow_id}: event {event.seq} stands where {expected} should")
+        begins = isinstance(data, ev.WorkflowDispatched) and (known is None or known.pruned == "all")
+        if isinstance(data, ev.WorkflowPruned):
+            gaps.pop(workflow_id, None)
+        elif event.seq != expected and not begins:
+            gaps.setdefault(workflow_id, f"workflow {workflow_id}: event {event.seq} stands where {expected} should")
             continue
-        current.apply(workflow_id, event.seq, event.time_us, event.data, event.ray_id, event.worker)
-        queues.apply(workflow_id, event.time_us, event.data)
+        current.apply(workflow_id, event.seq, event.time_us, data, event.ray_id, event.worker)
+        queues.apply(workflow_id, event.time_us, data)
+    for gap in gaps.values():
+        reading.note(gap)
     return {one.id: Row(one, partition, queues.queued(one.id)) for one in current}
 
 

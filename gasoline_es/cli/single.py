@@ -11,15 +11,19 @@ from gasoline_es.cli.escape import escape
 from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.output import Facts, Output, fragment
 from gasoline_es.cli.reading import Reading
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import read_fact
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.events import ErrorInfo, Fact
 from gasoline_es.core.folding import beyond, facts_until, fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.pruning import fold_remains, left
 from gasoline_es.core.state import WorkflowState
 from gasoline_es.errors import LogError, WorkflowNotFound
 from gasoline_es.log.port import Record
 from projections.history import located
 
+_PRUNES: Final = b'"gasoline.workflow.pruned.'
 _WAITED_FOR_MAX: Final = 3
 """Of so many workflows that one waits for `get` says where they stand, as each has to be read."""
 
@@ -33,18 +37,18 @@ class Workflow:
 
 
 def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
-    """Yield the records of a workflow's events, in order, each when it is read.
+    """Yield the records of a workflow's events, in order: what is left of it, if it was pruned.
 
     Raises: WorkflowNotFound for a text that is no id; Failure if there are none.
     """
     partition = partition_of(check_workflow_id(workflow_id), reading.log.partition_count)
     prefix = f"{workflow_id}/"
-    found = False
-    for record in _records(reading, partition, workflow_id):
-        if record.key.startswith(prefix):
-            found = True
-            yield record
-    if not found:
+    own = [record for record in _records(reading, partition, workflow_id) if record.key.startswith(prefix)]
+    if any(record.value is not None and _PRUNES in record.value for record in own):
+        readable = [record for record in own if record.value is not None and reading.decode(record) is not None]
+        own = left(readable, lambda record: read_fact(record.key, record.value or b""))
+    yield from own
+    if not own:
         where = f"namespace {reading.log.namespace!r} of {reading.log.url}"
         if reading.damages:
             raise Failure(f"workflow {workflow_id} was not found in what can be read of {where}: {reading.damages[0]}")
@@ -73,7 +77,19 @@ def load(reading: Reading, workflow_id: str, *, moment_us: int | None = None, ev
 
     Raises: as :func:`history_records`; Failure: it was dispatched later, or has not so many events.
     """
-    facts = list(facts_until(sound_facts(reading, workflow_id), moment_us=moment_us, events=events))
+    facts = list(sound_facts(reading, workflow_id))
+    if facts and isinstance(facts[-1][3], ev.WorkflowPruned):
+        state = fold_remains(None, facts)
+        ended_us = state.summary.completed_us or 0
+        if (moment_us is not None and moment_us < ended_us) or (events is not None and events < facts[-2][1]):
+            raise Failure(
+                f"the history of workflow {workflow_id} was pruned: how it stood before its end at {format_time(ended_us)} "
+                f"is not known any more"
+            )
+        return Workflow(state, partition_of(workflow_id, reading.log.partition_count))
+    before = facts[0][1] - 1 if facts else 0
+    until = None if events is None else max(events - before, 0)
+    facts = list(facts_until(facts, moment_us=moment_us, events=until))
     state = fold_facts(workflow_id, facts.copy)
     if moment_us is not None and not facts and not reading.damages:
         raise Failure(f"workflow {workflow_id} was dispatched later than {format_time(moment_us)}")
@@ -84,12 +100,17 @@ def load(reading: Reading, workflow_id: str, *, moment_us: int | None = None, ev
 
 def sound_facts(reading: Reading, workflow_id: str) -> Iterator[Fact]:
     """Yield a workflow's events up to the first that is missing, which is noted. Raises: as :func:`history_records`."""
-    expected = 1
-    for record in history_records(reading, workflow_id):
+    expected = 0
+    records = list(history_records(reading, workflow_id))
+    # Of one whose history is pruned nothing else is to be there.
+    pruned_at = next((one for one in records if one.value is not None and _PRUNES in one.value), None)
+    for record in records:
         event = reading.decode(record)
         if event is None:
             continue
-        if event.seq != expected:
+        if not expected:  # what comes first is its dispatch, or damage
+            expected = event.seq if isinstance(event.data, ev.WorkflowDispatched) else 1
+        if event.seq != expected and pruned_at is None:
             reading.note(f"workflow {workflow_id}: event {event.seq} stands where {expected} should")
             return
         expected += 1

@@ -130,9 +130,9 @@ class History:
             for location in data.locations:
                 self.step(location).events.append(event)
             return
-        ended = isinstance(data, ev.WorkflowCompleted | ev.WorkflowCancelled | ev.WorkflowSilenced) or (
-            isinstance(data, ev.SignalDiscarded) and data.by is None
-        )
+        ended = isinstance(
+            data, ev.WorkflowCompleted | ev.WorkflowCancelled | ev.WorkflowSilenced | ev.WorkflowPruned
+        ) or (isinstance(data, ev.SignalDiscarded) and data.by is None)
         step = self.root.last or self.root
         while not ended and step.branches and step.open and step.last is not None:
             step = step.last

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
 from gasoline_es.cli.stopping import Stopping, let, stopping
-from gasoline_es.cli.typed import Json, KeptUp, Pipelines, settings_of
+from gasoline_es.cli.typed import Json, KeptUp, Pipelines, length_of, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
@@ -100,6 +100,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    prune_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            envvar="GASOLINE_PRUNE_AFTER",
+            help="Prune workflows so long after their end, as their definitions say: 90s, 15m, 2h, 7d.",
+            show_default=False,
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -152,6 +161,7 @@ def run(
             store=store,
             pipelines=pipelines,
             past_lost=past_lost or (),
+            prune_after=prune_after,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
         )
@@ -170,6 +180,7 @@ def _run(
     store: str | None,
     pipelines: str | None,
     past_lost: Sequence[str],
+    prune_after: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
 ) -> None:
@@ -200,6 +211,7 @@ def _run(
         projections=_projections(projections),
         store=store,
         pipelines=_pipelines(pipelines, past_lost),
+        prune_after_us=length_of("--prune-after", prune_after),
     )
 
 

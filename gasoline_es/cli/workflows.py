@@ -1,4 +1,4 @@
-"""``gasoline workflow …``: list, get, history; dispatch; wake, revive, cancel, silence, recover, rerun."""
+"""``gasoline workflow …``: list, get, history; dispatch; wake, revive, cancel, silence, recover, rerun, prune-history."""
 
 from __future__ import annotations
 
@@ -414,3 +414,35 @@ def rerun(
     from gasoline_es.cli.rerunning import rerun
 
     rerun(settings_of(context), id, start, fork, dry_run, json)
+
+
+@commands.command("prune-history", short_help="Give up the histories of workflows that are over.")
+def prune_history(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this name.", show_default=False)] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Only those that ended so long ago: 90s, 15m, 2h, 7d.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many they are.")] = False,
+    json: Json = None,
+) -> None:
+    """Give up the histories of complete and cancelled workflows, whatever their definitions say.
+
+    Input, state, output or error and tags stay, and so does the log's record that it was done, by whom. There is no way back:
+    nothing of it is shown any more, and it is removed from the log when that is cleaned. A hundred at a time, each hundred
+    durable before the next; beside a worker, and again: then there is nothing left of them to prune. The dead and the
+    silenced keep theirs.
+
+    \b
+    Examples:
+      gasoline workflow prune-history --name fulfil --older-than 30d --dry-run
+      gasoline workflow prune-history --older-than 365d
+
+    \b
+    JSON keys: dry_run, workflows (how many), names {name: how many}, events (how
+    many may be removed from the log).
+    """
+    from gasoline_es.cli.pruning import prune_history
+
+    prune_history(settings_of(context), workflow_name(name), older_than, dry_run, json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from gasoline_es.cli import render
@@ -38,6 +39,7 @@ def work(
     projections: Sequence[AnyProjection] = (),
     store: str | None = None,
     pipelines: Sequence[Pipeline[Any]] = (),
+    prune_after_us: int | None = None,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
     log_to_stderr()
@@ -58,6 +60,7 @@ def work(
                     projections=projections,
                     store=store,
                     pipelines=pipelines,
+                    prune_after=None if prune_after_us is None else timedelta(microseconds=prune_after_us),
                 )
 
     early.run(run())

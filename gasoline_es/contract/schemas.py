@@ -193,8 +193,11 @@ def _cloud_event(
         "properties": {**required, **optional, "data": data},
         "required": [*required, "data"],
     }
-    used = orjson.dumps(data)
-    definitions = {called: made() for called, made in _DEFINITIONS.items() if f"#/$defs/{called}".encode() in used}
+    used, definitions = orjson.dumps(data), dict[str, Schema]()
+    for called, made in _DEFINITIONS.items():  # each may be used by those before it
+        if f"#/$defs/{called}".encode() in used:
+            definitions[called] = made()
+            used += orjson.dumps(definitions[called])
     return schema | ({"$defs": definitions} if definitions else {})
 
 
@@ -228,6 +231,7 @@ _OTHERWISE: Final[dict[tuple[type[Any], str], Schema]] = {
     (schedules.ScheduleSet, "timezone"): {"type": "string"},
     (schedules.ScheduleSet, "interval_us"): {"type": "integer", "minimum": 1},
     (schedules.ScheduleSet, "anchor"): _TIME,
+    (ev.WorkflowPruned, "variant"): {"enum": ["all", "history"]},
     (parked.ParkedDiscarded, "signal_ids"): {
         "type": "array",
         "items": {"type": "string"},
@@ -281,7 +285,7 @@ _SIMPLE: Final[dict[Any, Schema]] = {
     int: {"type": "integer"},
     bool: {"type": "boolean"},
 }
-_CALLED: Final = {ev.ErrorInfo: "error", ev.RollbackHandler: "handler"}
+_CALLED: Final = {ev.ErrorInfo: "error", ev.RollbackHandler: "handler", ev.Remains: "remains"}
 
 
 def _error() -> Schema:
@@ -307,13 +311,24 @@ def _handler() -> Schema:
     return {"description": _told(ev.RollbackHandler), **_data(ev.RollbackHandler, data_of)}
 
 
+def _remains() -> Schema:
+    def data_of(remains: Any) -> Mapping[str, Any]:
+        envelope = Envelope(
+            namespace="default", workflow_id="i", workflow="w", ray_id="r", partition=0, epoch=1, worker="w"
+        )
+        found: Mapping[str, Any] = _read(envelope.encode(1, 0, ev.WorkflowPruned("x", (1, 2), remains)))["remains"]
+        return found
+
+    return {"description": _told(ev.Remains), **_data(ev.Remains, data_of)}
+
+
 def _read(line: bytes) -> Mapping[str, Any]:
     """The data of an event as it was written."""
     data: Mapping[str, Any] = orjson.loads(line)["data"]
     return data
 
 
-_DEFINITIONS: Final[dict[str, Callable[[], Schema]]] = {"error": _error, "handler": _handler}
+_DEFINITIONS: Final[dict[str, Callable[[], Schema]]] = {"remains": _remains, "error": _error, "handler": _handler}
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -355,7 +370,7 @@ def _sample(hint: Any) -> Any:
         return next(_samples(cast(type[Any], hint)))
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
-        return arguments[0]
+        return arguments[-1]  # the first one may be what is left out
     if get_origin(hint) is tuple:
         return tuple(_sample(one) for one in arguments if one is not Ellipsis)
     return {"x": _sample(arguments[1])}

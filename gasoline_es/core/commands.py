@@ -133,6 +133,22 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Prune:
+    """Prune a workflow that is over since before ``before_us``, if it still is when this is decided; else leave it alone.
+
+    ``by_rule``: as its definition says; else its history, whatever that says. The reply says with ``created`` whether this
+    command did it.
+    """
+
+    TYPE: ClassVar[str] = "prune"
+    workflow_id: str
+    by: str
+    before_us: int
+    by_rule: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitOutput:
     """Workflow ``waiter`` wants the output of this one, for its step at ``waiting_at`` (a location as text).
 
@@ -296,8 +312,8 @@ class Yield:
 
 Decidable = Dispatch | SendSignal | Wake | Cancel | Silence | Recover | Revive | AwaitOutput | TellOutput
 """What is decided about one workflow, from its state."""
-Asked = Decidable | Rerun | Discard | SetSchedule | ChangeSchedule | Park | Land | DiscardParked | Store
-"""What one may ask of a workflow, or of what stands beside. (A rerun and a discard are decided from its whole history.)"""
+Asked = Decidable | Rerun | Prune | Discard | SetSchedule | ChangeSchedule | Park | Land | DiscardParked | Store
+"""What one may ask of a workflow, or of what stands beside. (A rerun, a discard and a pruning are decided from its history.)"""
 Command = Asked | Yield
 
 _A = TypeVar("_A", bound=Asked)
@@ -311,6 +327,7 @@ _KINDS: tuple[type[Command], ...] = (
     Recover,
     Revive,
     Rerun,
+    Prune,
     AwaitOutput,
     TellOutput,
     SetSchedule,
@@ -472,6 +489,9 @@ def _checked(command: Command) -> Command:
             raise TypeError(f"verb {command.verb!r}, name {command.name!r}")
         if command.verb == "trigger" and slot_of(check_workflow_id(command.run_id)) != slot_of(command.schedule_id):
             raise TypeError(f"a workflow stays in the slot of its schedule: {command.run_id!r}")
+    elif isinstance(command, Prune):
+        if type(command.before_us) is not int or type(command.by_rule) is not bool or not _is_text(command.reason):
+            raise TypeError(f"before {command.before_us!r}, by_rule {command.by_rule!r}, reason {command.reason!r}")
     elif isinstance(command, Cancel) and type(command.now) is not bool:
         raise TypeError(f"now {command.now!r}")
     elif isinstance(command, Revive) and (type(command.error) is not str or type(command.recover) is not bool):

@@ -31,9 +31,14 @@ def discarded(queue: Iterable[str]) -> Iterator[ev.SignalDiscarded]:
         yield ev.SignalDiscarded(tuple(ids))
 
 
-def cancelled(state: WorkflowState, error: ev.ErrorInfo | None = None) -> list[ev.EventData]:
-    """Return the facts that end a workflow as cancelled. ``error``: what left its body while it cleaned up."""
-    return [*discarded(state.queue), ev.WorkflowCancelled(state.document, error)]
+def cancelled(
+    state: WorkflowState, error: ev.ErrorInfo | None = None, prune: ev.PruneRule = "none"
+) -> list[ev.EventData]:
+    """Return the facts that end a workflow as cancelled. ``error``: what left its body while it cleaned up.
+
+    ``prune``: what may go of it; nothing, where nobody knows its definition.
+    """
+    return [*discarded(state.queue), ev.WorkflowCancelled(state.document, error, prune)]
 
 
 def cancel(state: WorkflowState, command: Cancel) -> tuple[list[ev.EventData], Reply]:

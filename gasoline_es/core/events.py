@@ -29,6 +29,9 @@ def fact(cls: type[T]) -> type[T]:
 SleepOutcome = Literal["normal", "uninterrupted", "interrupted"]
 """How a sleep ended: a plain one, a timed listen that ran out, a timed listen that got a signal."""
 
+PruneRule = Literal["all", "history", "none"]
+"""What may go of a workflow that is over, by its definition (semantics.md §1)."""
+
 
 @fact
 class ErrorInfo:
@@ -97,11 +100,15 @@ class WorkflowSuspended:
 
 @fact
 class WorkflowCompleted:
-    """The body returned. ``state`` is the workflow's final state document."""
+    """The body returned. ``state`` is the workflow's final state document.
+
+    ``prune``: what its definition says may go; so it is known to an owner that has not registered it.
+    """
 
     TYPE: ClassVar[str] = "workflow.completed"
     output: bytes
     state: bytes
+    prune: PruneRule = "all"
 
 
 @fact
@@ -144,11 +151,15 @@ class WorkflowCancelRequested:
 
 @fact
 class WorkflowCancelled:
-    """It is over, for good. ``error``: what left the body while it cleaned up, if anything did."""
+    """It is over, for good. ``error``: what left the body while it cleaned up, if anything did.
+
+    ``prune``: as of ``workflow.completed``; "none" where nobody who decided this knew the definition.
+    """
 
     TYPE: ClassVar[str] = "workflow.cancelled"
     state: bytes
     error: ErrorInfo | None = None
+    prune: PruneRule = "all"
 
 
 @fact
@@ -179,6 +190,40 @@ class WorkflowRerun:
     returned: tuple[tuple[str, str], ...] = ()
     rerun_id: str = ""
     seed: str | None = None
+
+
+@fact
+class Remains:
+    """How a workflow stands whose history is pruned. What carries it may be gone, so the event says it again.
+
+    ``status``: how it ended, ``completed_us`` when. ``tags``: its last. ``error``: of its clean-up, cut; the whole of it is in
+    the event of its end, which stays.
+    """
+
+    status: Literal["complete", "cancelled"]
+    completed_us: int
+    tags: Mapping[str, str]
+    error: ErrorInfo | None = None
+
+
+@fact
+class WorkflowPruned:
+    """Of what came before this event only the events of the numbers ``keeps`` count from now on, for nobody does anything else.
+
+    ``remains`` None: nothing of the workflow is left, and its ``key`` is free. Else its history is gone, and its input, state,
+    output or error and tags stay: ``keeps`` are its dispatch and its end. ``reason``: why, as whoever asked for it put it.
+    """
+
+    TYPE: ClassVar[str] = "workflow.pruned"
+    by: str
+    keeps: tuple[int, ...] = ()
+    remains: Remains | None = None
+    reason: str | None = None
+
+    @property
+    def variant(self) -> Literal["all", "history"]:
+        """What is pruned."""
+        return "all" if self.remains is None else "history"
 
 
 @fact
@@ -520,6 +565,7 @@ EventData = (
     | WorkflowCancelled
     | WorkflowSilenced
     | WorkflowRerun
+    | WorkflowPruned
     | WorkflowTagsUpdated
     | ActivityStarted
     | ActivityCompleted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic_core import to_json
 
@@ -13,6 +13,8 @@ from gasoline_es.core.location import Location, parse_location
 from gasoline_es.core.shared import shared_names
 
 Data = dict[str, Any]
+
+_RULES: Final = get_args(ev.PruneRule)
 
 
 def _read_error(data: Data) -> ev.ErrorInfo:
@@ -129,8 +131,36 @@ def _read_rollback(d: Data) -> ev.EventData:
     return ev.RollbackStarted(parse_location(d["location"]), d["version"], _read_error(d["error"]))
 
 
+def _read_completed(d: Data) -> ev.EventData:
+    return ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"]), _read_rule(d))
+
+
 def _read_cancelled(d: Data) -> ev.EventData:
-    return ev.WorkflowCancelled(to_json(d["state"]), _read_error(d["error"]) if "error" in d else None)
+    error = _read_error(d["error"]) if "error" in d else None
+    return ev.WorkflowCancelled(to_json(d["state"]), error, _read_rule(d))
+
+
+def _read_rule(d: Data) -> ev.PruneRule:
+    rule: ev.PruneRule = d.get("prune", "all")
+    if rule not in _RULES:
+        raise ValueError(f"prune is {rule!r}")
+    return rule
+
+
+def _read_pruned(d: Data) -> ev.EventData:
+    remains = None
+    if d["variant"] == "history":
+        one = d["remains"]
+        if one["status"] not in ("complete", "cancelled"):
+            raise ValueError(f"status is {one['status']!r}")
+        error = _read_error(one["error"]) if "error" in one else None
+        remains = ev.Remains(one["status"], parse_time(one["completed"]), _read_tags(one["tags"]), error)
+    elif d["variant"] != "all":
+        raise ValueError(f"variant is {d['variant']!r}")
+    keeps = tuple(d["keeps"])
+    if any(type(seq) is not int for seq in keeps) or (remains is None) != (not keeps):
+        raise ValueError(f"keeps {keeps!r}")
+    return ev.WorkflowPruned(d["by"], keeps, remains, d.get("reason"))
 
 
 def _read_rerun(d: Data) -> ev.EventData:
@@ -154,7 +184,7 @@ def _read_places(texts: Iterable[str]) -> tuple[Location, ...]:
 READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "workflow.dispatched": _read_dispatched,
     "workflow.suspended": _read_suspended,
-    "workflow.completed": lambda d: ev.WorkflowCompleted(to_json(d["output"]), to_json(d["state"])),
+    "workflow.completed": _read_completed,
     "workflow.failed": lambda d: ev.WorkflowFailed(
         _read_error(d["error"]), d["final"], _read_places(d.get("failures", ()))
     ),
@@ -164,6 +194,7 @@ READERS: Final[dict[str, Callable[[Data], ev.EventData]]] = {
     "workflow.cancelled": _read_cancelled,
     "workflow.silenced": lambda d: ev.WorkflowSilenced(d["by"]),
     "workflow.rerun": _read_rerun,
+    "workflow.pruned": _read_pruned,
     "workflow.tags_updated": lambda d: ev.WorkflowTagsUpdated(_read_tags(d["tags"])),
     "activity.started": lambda d: ev.ActivityStarted(
         parse_location(d["location"]), d["version"], d["name"], d["attempt"]

@@ -56,7 +56,14 @@ def _suspended(e: ev.WorkflowSuspended) -> dict[str, Any]:
 
 
 def _completed(e: ev.WorkflowCompleted) -> dict[str, Any]:
-    return {"output": _raw(e.output), "state": _raw(e.state)}
+    return _ruled({"output": _raw(e.output), "state": _raw(e.state)}, e.prune)
+
+
+def _ruled(data: dict[str, Any], prune: ev.PruneRule) -> dict[str, Any]:
+    """Left out where it is what is meant by nothing: also in what was written before there was any."""
+    if prune != "all":
+        data["prune"] = prune
+    return data
 
 
 def _failed(e: ev.WorkflowFailed) -> dict[str, Any]:
@@ -74,6 +81,23 @@ def _cancelled(e: ev.WorkflowCancelled) -> dict[str, Any]:
     data: dict[str, Any] = {"state": _raw(e.state)}
     if e.error is not None:
         data["error"] = _error(e.error)
+    return _ruled(data, e.prune)
+
+
+def _pruned(e: ev.WorkflowPruned) -> dict[str, Any]:
+    data: dict[str, Any] = {"by": e.by, "variant": e.variant, "keeps": e.keeps}
+    if e.reason is not None:
+        data["reason"] = e.reason
+    if e.remains is not None:
+        one = e.remains
+        remains: dict[str, Any] = {
+            "status": one.status,
+            "completed": format_time(one.completed_us),
+            "tags": dict(one.tags),
+        }
+        if one.error is not None:
+            remains["error"] = _error(one.error)
+        data["remains"] = remains
     return data
 
 
@@ -284,6 +308,7 @@ DATA_OF: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     ev.WorkflowCancelled: _cancelled,
     ev.WorkflowSilenced: _by,
     ev.WorkflowRerun: _rerun,
+    ev.WorkflowPruned: _pruned,
     ev.WorkflowTagsUpdated: _tagged,
     ev.ActivityStarted: _activity_started,
     ev.ActivityFailed: _activity_failed,

@@ -28,7 +28,8 @@ class Filters:
     def match(self, summary: Summary) -> bool:
         """Tell whether a workflow matches."""
         return (
-            self.may_match(summary)
+            summary.pruned != "all"
+            and self.may_match(summary)
             and (self.status is None or summary.status == self.status)
             and (self.error is None or (summary.error is not None and self.error in str(summary.error)))
             and matches(summary.tags, self.tags)

@@ -27,6 +27,7 @@ class Located:
 
     ``forgotten``: so many more it has, which replay does not look at (semantics.md §4, loops). All of them lie between the
     offsets ``first`` and ``last``. ``whole``: replay needs every one of them; none is listed, read from first to last.
+    ``before``: so many events had this id before, of a workflow of which nothing is left.
     """
 
     seqs: Sequence[int]
@@ -36,6 +37,7 @@ class Located:
     first: int = 0
     last: int = -1
     whole: bool = False
+    before: int = 0
 
     @property
     def count(self) -> int:
@@ -176,6 +178,29 @@ class AnnouncedView(BesideView, Protocol):
         """Fold records of the registry that have become durable one after the other, all at ``place``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prunable:
+    """Which workflows that are over are asked for: those that ended before a time, and of which something is left to prune.
+
+    ``name``: of which name; None: any. ``by_rule``: only those of which their definitions let something go.
+    """
+
+    before_us: int
+    name: str | None = None
+    by_rule: bool = True
+
+    def match(self, summary: Summary) -> bool:
+        """Tell whether a workflow is one of them."""
+        return (
+            summary.prune is not None
+            and summary.completed_us is not None
+            and summary.completed_us < self.before_us
+            and (self.name is None or summary.name == self.name)
+            and not (self.by_rule and summary.prune == "none")
+            and summary.status in ("complete", "cancelled")
+        )
+
+
 OnTagged = Callable[[str, Mapping[str, str]], None]
 
 
@@ -267,6 +292,14 @@ class Views(Protocol):
     def find(self, name: str, tags: Mapping[str, str], /) -> Iterator[str]: ...
 
     def queued(self, workflow_id: str, /) -> Mapping[str, str]: ...
+
+    def pruned_seq(self, workflow_id: str, /) -> int:
+        """Return the number of the event by which a workflow of this id was pruned, if nothing of it is left; else 0."""
+        ...
+
+    def prunable(self, wanted: Prunable, after: tuple[int, str], limit: int, /) -> list[Summary]:
+        """Return at most ``limit`` workflows that may be pruned, in order of their end; behind ``after``, an end and an id."""
+        ...
 
 
 class PastView(Protocol):

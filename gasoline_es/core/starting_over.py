@@ -109,7 +109,12 @@ def plan(facts: Sequence[ev.Fact], start: Location, *, fork: bool = False) -> Pl
     Raises: RerunRefused: there is nothing at or below it, or some of the history is not there any more, or the workflow was
         silenced and is itself to run again.
     """
-    if [fact[1] for fact in facts] != list(range(1, len(facts) + 1)):
+    if facts and isinstance(facts[-1][3], ev.WorkflowPruned):
+        raise RerunRefused(
+            f"workflow {facts[-1][0]} cannot start over: its history was pruned", location=format_location(start)
+        )
+    before = facts[0][1] - 1 if facts and isinstance(facts[0][3], ev.WorkflowDispatched) else 0
+    if [fact[1] - before for fact in facts] != list(range(1, len(facts) + 1)):
         last = facts[-1][1] if facts else 0
         raise RerunRefused(
             f"it cannot start over: of its events up to number {last} only {len(facts)} are there, and it takes all of them",
@@ -130,7 +135,7 @@ def plan(facts: Sequence[ev.Fact], start: Location, *, fork: bool = False) -> Pl
     for fact in live:
         if gone.holds_no_more(fact, beside):
             superseded.add(fact[1])
-            tagged = facts[fact[1] - 2] if isinstance(fact[3], ev.ActivityCompleted) else None
+            tagged = facts[fact[1] - before - 2] if isinstance(fact[3], ev.ActivityCompleted) else None
             if tagged is not None and isinstance(tagged[3], ev.WorkflowTagsUpdated):
                 superseded.add(tagged[1])  # recorded right before it, by the same attempt
     _require_not_undone(live, superseded, start)

@@ -79,6 +79,8 @@ class Summary:
         "failures",
         "id",
         "name",
+        "prune",
+        "pruned",
         "ray_id",
         "seq",
         "status",
@@ -103,6 +105,10 @@ class Summary:
         """While it is dead: so many final failures of activities left its body. They stay final when it is woken."""
         self.waiting: ev.WorkflowSuspended | None = None
         self.worker = ""
+        self.prune: ev.PruneRule | None = None
+        """Once it is over: what may go of it; None where nothing is left to go, or nobody may take it (silenced ones)."""
+        self.pruned: Literal["all", "history"] | None = None
+        """What has gone of it. "all": there is no such workflow any more; only ``seq`` and ``updated_us`` mean something."""
 
     @property
     def incomplete(self) -> bool:
@@ -111,7 +117,9 @@ class Summary:
 
     def apply(self, seq: int, time_us: int, data: ev.EventData, ray_id: str, worker: str) -> None:
         """Fold the next event. A ``seq`` that is not the next one sets the workflow aside: an event is lost or repeated."""
-        if seq != self.seq + 1 and self.status != "unreadable":
+        if type(data) is ev.WorkflowPruned:
+            self._prune(data, time_us)
+        elif seq != self.seq + 1 and self.status != "unreadable" and not self._may_begin(data):
             self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
         self.seq = seq
         self.updated_us = time_us
@@ -131,16 +139,18 @@ class Summary:
             case ev.WorkflowDispatched():
                 self.name, self.tags = shared(data.name), shared_tags(data.tags)
                 self.ray_id, self.created_us = ray_id, time_us
+                self.status, self.completed_us, self.pruned = "running", None, None
             case ev.WorkflowTagsUpdated():
                 self.tags = shared_tags(data.tags)
             case ev.WorkflowRerun():
                 self.status, self.waiting, self.error, self.completed_us = "running", None, None, None
-                self.failures = 0
+                self.failures, self.prune = 0, None
                 self.tags = shared_tags(data.tags)
             case ev.WorkflowSuspended():
                 self.status, self.waiting = "sleeping", data
             case ev.WorkflowCompleted():
                 self.status, self.completed_us, self.waiting, self.error = "complete", time_us, None, None
+                self.prune = data.prune
             case ev.WorkflowFailed():
                 self.status, self.error, self.waiting, self.failures = "dead", data.error, None, len(data.failures)
             case ev.WorkflowWoken() | ev.WorkflowRecovered():
@@ -150,6 +160,7 @@ class Summary:
                 self.status, self.waiting = "running", None
             case ev.WorkflowCancelled():
                 self.status, self.completed_us, self.waiting, self.error = "cancelled", time_us, None, data.error
+                self.prune = data.prune
             case ev.WorkflowSilenced():
                 # What it died of, if it was dead, is still to be seen.
                 self.status, self.completed_us, self.waiting = "silenced", time_us, None
@@ -163,6 +174,21 @@ class Summary:
         if seq != self.seq + 1 and self.status != "unreadable":
             self.set_aside(f"event {seq} follows event {self.seq}: events are missing or repeated")
         self.seq, self.updated_us, self.worker = seq, time_us, worker
+
+    def _may_begin(self, data: ev.EventData) -> bool:
+        """Whether it is a dispatch that nothing before it concerns: numbers go on where all was pruned (design §8)."""
+        return isinstance(data, ev.WorkflowDispatched) and (not self.seq or self.pruned == "all")
+
+    def _prune(self, data: ev.WorkflowPruned, time_us: int) -> None:
+        """Stand as the event says, whatever was folded before: some of that may have been removed from the log."""
+        remains = data.remains
+        self.pruned, self.prune, self.waiting, self.failures = data.variant, None, None, 0
+        if remains is None:
+            self.name, self.tags, self.ray_id, self.created_us = "", {}, self.id, 0
+            self.status, self.completed_us, self.error = "complete", time_us, None
+        else:
+            self.status, self.completed_us, self.error = remains.status, remains.completed_us, remains.error
+            self.tags = shared_tags(remains.tags)
 
     def copy(self) -> Summary:
         """Return another one that stands where this one does."""
@@ -180,6 +206,12 @@ class Summary:
 def created(summary: Summary) -> tuple[int, str]:
     """Return what workflows are listed by: when they were dispatched."""
     return summary.created_us, summary.id
+
+
+def ended(summary: Summary) -> tuple[int, str]:
+    """Return what workflows that are over are pruned by: when they ended."""
+    assert summary.completed_us is not None
+    return summary.completed_us, summary.id
 
 
 class WorkflowState:
@@ -333,11 +365,15 @@ class WorkflowState:
                 self._finish_sleep(data, seq, time_us)
             case ev.WorkflowDispatched():
                 self.dispatched = data
+            case ev.WorkflowPruned():
+                self._prune(data)
             case ev.WorkflowTagsUpdated():
                 # Bounded, for loops that run for ever: what is far back stands in iterations that are forgotten.
                 self.retagged = [*self.retagged[-RETAGGED_MAX:], (seq, data.tags)]
             case ev.WorkflowCompleted():
                 self.output, self.document = data.output, data.state
+            case ev.WorkflowCancelled():
+                self.document = data.state
             case ev.WorkflowFailed():
                 self.failures = data.failures
             case ev.WorkflowWoken():
@@ -437,6 +473,15 @@ class WorkflowState:
         seed = self.summary.id if data.seed is None else data.seed
         before = stayed[-1] if stayed else None
         self.generations.append(Generation(data.generation, data.start, data.beside, before, seed, data.rerun_id))
+
+    def _prune(self, data: ev.WorkflowPruned) -> None:
+        """Forget what may be gone: all of it, or all but its input, its state and its output."""
+        fresh = WorkflowState(self.summary.id)
+        if data.remains is not None:
+            fresh.dispatched, fresh.document, fresh.output = self.dispatched, self.document, self.output
+        for name in self.__slots__:
+            if name not in ("summary", "news"):
+                setattr(self, name, getattr(fresh, name))
 
     def _finish_sleep(self, data: ev.SleepFinished, seq: int, time_us: int) -> None:
         entry = self.history.at(data.location)

@@ -185,8 +185,9 @@ class Driver:
             self._finish_cancelled(partition, live, end)
         elif isinstance(end, Returned):
             try:
-                output = self.registry[state.summary.name].output_codec.encode(end.value, "output")
-                completed = ev.WorkflowCompleted(output, state.document)
+                definition = self.registry[state.summary.name]
+                output = definition.output_codec.encode(end.value, "output")
+                completed = ev.WorkflowCompleted(output, state.document, definition.prune.value)
                 # Before the signals are discarded: a run that dies of its output may be mended, and keeps its queue.
                 size = len(output) + len(state.document)
                 if size > RECORD_BYTES_MAX - 2 * LINE_BYTES_SPARE:
@@ -232,7 +233,8 @@ class Driver:
             )
             room = (RECORD_BYTES_MAX - 3 * LINE_BYTES_SPARE - len(state.document)) // 3
             error = shortened(end.error, room) if room > ERROR_BYTES_LEAST else None
-        for data in cancelled(state, error):
+        rule = self._home.prune_rule(state.summary.name)
+        for data in cancelled(state, error, rule):
             partition.record(live, data)
         partition.tell_waiters(live)
 

@@ -15,6 +15,7 @@ from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read, read_fact
 from gasoline_es.core.folding import fold_facts
 from gasoline_es.core.ports import Located, Views
+from gasoline_es.core.pruning import fold_remains
 from gasoline_es.core.state import WorkflowState, refold
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Log, Record
@@ -57,17 +58,28 @@ def fold(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -
     """
     located = views.located(workflow_id)
     summary = views.summary(workflow_id)
+    if summary is None:
+        return begun_after(workflow_id, views.pruned_seq(workflow_id))
+    if summary.pruned == "history":
+        return fold_remains(summary, list(_facts(_listed(log, topic, partition, located))))
     if located.forgotten and not located.whole:
-        assert summary is not None
-        if located.count != summary.seq:
-            raise AssertionError(
-                f"{located.count} events of workflow {workflow_id} are accounted for, of {summary.seq}"
-            )
+        count = located.before + located.count
+        if count != summary.seq:
+            raise AssertionError(f"{count} events of workflow {workflow_id} are accounted for, of {summary.seq}")
         state = refold(summary, _expected(located, _facts(_listed(log, topic, partition, located))))
     else:
         state = fold_facts(workflow_id, lambda: facts_of(workflow_id, log, topic, partition, views))
-    if summary is not None and summary.seq != state.summary.seq:
+    if summary.seq != state.summary.seq:
         raise AssertionError(f"the history of {workflow_id} is incomplete: {state.summary.seq} events of {summary.seq}")
+    return state
+
+
+def begun_after(workflow_id: str, seq: int) -> WorkflowState:
+    """Return the state of a workflow that is to begin, after the event ``seq`` pruned one of the same id; 0: there was none."""
+    state = WorkflowState(workflow_id)
+    state.summary.seq = seq
+    if seq:
+        state.summary.pruned = "all"
     return state
 
 

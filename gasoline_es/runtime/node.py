@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
+from gasoline_es.core.events import PruneRule
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import (
     ViewKeeper,
@@ -503,6 +504,10 @@ class Node:
         _log.warning(
             "partition %d is not owned any more: %s", partition.index, error, extra=_about(partition.index, error)
         )
+
+    def prune_rule(self, name: str) -> PruneRule:
+        definition = None if self.driver is None else self.driver.registry.get(name)
+        return "none" if definition is None else definition.prune.value
 
     def buried(self, pipeline: str) -> None:
         self.recording.dead_letters[pipeline] += 1

@@ -8,6 +8,7 @@ the partition was taken by somebody else, all of it is let go.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -25,6 +26,7 @@ from gasoline_es.core.commands import (
     Dispatch,
     Land,
     Park,
+    Prune,
     Recover,
     Reply,
     Request,
@@ -51,6 +53,7 @@ from gasoline_es.core.letters import Letter
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import BesideView, Views
+from gasoline_es.core.pruning import Ends
 from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.core.stored_events import Stored, StoredEnvelope, decode_stored
 from gasoline_es.core.storing import Store
@@ -71,9 +74,10 @@ from gasoline_es.log.port import (
 from gasoline_es.runtime.batch import Batch, Done
 from gasoline_es.runtime.discarding import discard
 from gasoline_es.runtime.fitting import require_fit
-from gasoline_es.runtime.histories import facts_of, fold, recall
+from gasoline_es.runtime.histories import begun_after, facts_of, fold, recall
 from gasoline_es.runtime.live import Live
 from gasoline_es.runtime.parked import ParkedSignals
+from gasoline_es.runtime.pruning import ends_of, prune_one
 from gasoline_es.runtime.schedules import Schedules
 from gasoline_es.runtime.standing import D, Described, E
 from gasoline_es.runtime.starting_over import start_over
@@ -148,6 +152,10 @@ class Hooks(Protocol):
     def lost(self, partition: Partition, error: LogError, gone: Sequence[Live]) -> None:
         """The partition is not ours any more, or its log failed. ``gone``: the workflows that were in memory."""
 
+    def prune_rule(self, name: str) -> ev.PruneRule:
+        """Return what may go of a workflow of this name; nothing if nobody here knows its definition."""
+        ...
+
     def buried(self, pipeline: str) -> None:
         """A dead letter of a pipeline goes out with the next append."""
 
@@ -217,12 +225,27 @@ class Partition:
         """Return the workflow with its undurable decisions, read from the log if it is not in memory; None: unknown."""
         live = self.lives.get(workflow_id)
         if live is not None:
-            return live
+            return None if live.state.summary.pruned == "all" else live
         if self.views.summary(workflow_id) is None:
             return None
-        state = fold(workflow_id, self._log, self._topics.events, self.index, self.views)
-        live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
+        return self.hold(fold(workflow_id, self._log, self._topics.events, self.index, self.views))
+
+    def hold(self, state: WorkflowState) -> Live:
+        """Have a workflow in memory that stands so, by what is durable."""
+        live = self.lives[state.summary.id] = Live(self, state, self._envelope(state))
         return live
+
+    def let_go_of(self, live: Live) -> None:
+        """Take a workflow out of memory whatever stands there; everything decided about it must be durable."""
+        assert live.settled, f"{live.id} has decisions that are not durable"
+        live.drop_run()
+        if self.lives.get(live.id) is live:
+            del self.lives[live.id]
+
+    def ends_of(self, workflow_id: str) -> Ends:
+        """Read the first and the last durable event of a workflow. Raises: LogError."""
+        located = self.views.located(workflow_id)
+        return ends_of(workflow_id, self._log, self._topics.events, self.index, located)
 
     def drop(self, live: Live) -> None:
         """Take a workflow out of memory. Everything decided about it must be durable."""
@@ -328,13 +351,14 @@ class Partition:
 
     def facts(self, live: Live) -> list[ev.Fact]:
         """Read all events of a workflow, with those that are not durable yet. Raises: LogError."""
-        summary = live.state.summary
+        summary, seq = live.state.summary, live.durable_seq
         facts = list(facts_of(live.id, self._log, self._topics.events, self.index, self.views))
         for batch in (self._in_flight, self._open):
             if batch is not None:
                 for other, data, time_us in zip(batch.lives, batch.facts, batch.times, strict=True):
                     if other is live:
-                        facts.append((live.id, len(facts) + 1, time_us, data, summary.ray_id, self._worker))
+                        seq += 1
+                        facts.append((live.id, seq, time_us, data, summary.ray_id, self._worker))
         return facts
 
     def replace(self, old: Live, state: WorkflowState) -> Live:
@@ -375,6 +399,13 @@ class Partition:
         if not self._asked:
             self._ask()
 
+    def when_settled(self, done: Done) -> bool:
+        """Call ``done`` once the append that is under way counts, or has failed; return False if there is none."""
+        if self._in_flight is None:
+            return False
+        self._in_flight.done.append(done)
+        return True
+
     def _ask(self) -> None:
         self._asked = True
         self._hooks.ask_append(self)
@@ -387,6 +418,8 @@ class Partition:
             return self.schedules.decide(command)
         if isinstance(command, Discard):
             return discard(self, command)
+        if isinstance(command, Prune):
+            return prune_one(self, command)
         if isinstance(command, Park | Land | DiscardParked):
             return self.parked.decide(command)
         if isinstance(command, Store):
@@ -409,6 +442,8 @@ class Partition:
             live = self.new(command.workflow_id, command.name, command.ray_id or command.workflow_id)
         try:
             for data in events:
+                if isinstance(data, ev.WorkflowCancelled):
+                    data = replace(data, prune=self._hooks.prune_rule(live.state.summary.name))
                 self.record(live, data)
             if live.state.summary.status in ("cancelled", "silenced") and events:
                 self.tell_waiters(live)
@@ -418,7 +453,7 @@ class Partition:
         except RecordTooLarge as error:
             if live.state.summary.seq == 0:
                 del self.lives[live.id]
-            return Reply(error=error)
+            return Reply(error=error)  # (where another was pruned, it goes on to stand there as pruned)
         if begun is not None:
             self.when_durable(begun)
         if events:
@@ -507,10 +542,11 @@ class Partition:
 
     def new(self, workflow_id: str, name: str, ray_id: str) -> Live:
         """Put a workflow in memory of which nothing is recorded yet."""
-        state = WorkflowState(workflow_id)
+        pruned = self.lives.get(workflow_id)
+        seq = self.views.pruned_seq(workflow_id) if pruned is None else pruned.state.summary.seq
+        state = begun_after(workflow_id, seq)
         state.summary.name, state.summary.ray_id = name, ray_id
-        live = self.lives[workflow_id] = Live(self, state, self._envelope(state))
-        return live
+        return self.hold(state) if pruned is None else self.replace(pruned, state)
 
     def _find_unique(self, command: Dispatch) -> str | None:
         """Find an incomplete workflow of this name with these tags in this partition, also among undurable ones."""

@@ -55,6 +55,7 @@ _TOLD_APART: Final = frozenset(
         ev.WorkflowFailed,
         ev.WorkflowCancelled,
         ev.WorkflowSilenced,
+        ev.WorkflowPruned,
         ev.SignalReceived,
     }
 )
@@ -120,6 +121,8 @@ class Recording:
         self.completed: Counter[str] = Counter()
         self.cancelled: Counter[str] = Counter()
         self.silenced: Counter[str] = Counter()
+        self.pruned: Counter[str] = Counter()
+        """By what was pruned: all, history."""
         self.died: Counter[tuple[str, str]] = Counter()
         """By workflow and type of error."""
         self.received: Counter[str] = Counter()
@@ -172,6 +175,8 @@ class Recording:
                     self.cancelled[workflows(live.state.summary.name)] += 1
                 case ev.WorkflowSilenced():
                     self.silenced[workflows(live.state.summary.name)] += 1
+                case ev.WorkflowPruned():
+                    self.pruned[data.variant] += 1
                 case ev.SignalReceived():
                     self.received[self.signals.bounded(data.name)] += 1
                 case _:

@@ -31,6 +31,7 @@ class Snapshot:
     completed: Mapping[str, int]
     cancelled: Mapping[str, int]
     silenced: Mapping[str, int]
+    pruned: Mapping[str, int]
     died: Mapping[tuple[str, str], int]
     received: Mapping[str, int]
     attempts: Mapping[tuple[str, str], Histogram]
@@ -135,6 +136,7 @@ def snapshot(node: Node) -> Snapshot:
         completed=dict(recording.completed),
         cancelled=dict(recording.cancelled),
         silenced=dict(recording.silenced),
+        pruned=dict(recording.pruned),
         died=dict(recording.died),
         received=dict(recording.received),
         attempts={key: took.copy() for key, took in recording.attempts.items()},

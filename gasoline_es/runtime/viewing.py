@@ -28,7 +28,7 @@ from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.ends import decided_end
-from gasoline_es.log.port import Log, Ownership
+from gasoline_es.log.port import Log, Ownership, horizon_moved
 from gasoline_es.runtime.partition import Partition
 
 FOLD_CHUNK = 500
@@ -134,7 +134,9 @@ class Viewing:
         """
         every = range(self._log.partition_count)
         if not self._log.remote:
-            return {*every}  # nobody is to be asked, and no turn of the event loop goes by: a thousand looks come at once
+            return {
+                *every
+            }  # nobody is to be asked, and no turn of the event loop goes by: a thousand looks come at once
         owned = [index for index in every if index in self._home.partitions]
         others = [index for index in every if index not in self._home.partitions]
         topics = self._topics
@@ -206,6 +208,8 @@ class Viewing:
         views = self._views.get(index)
         if views is None:
             return await self._load(index, None)
+        if 0 < views.next_offset < self._log.horizon(self._topics.events, index):
+            return await self._load(index, None)  # what took back some of it is gone
         stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):
@@ -251,22 +255,30 @@ class Viewing:
         """
         if self._log.remote:
             owned = [partition for index in indexes if (partition := self._home.partitions.get(index)) is not None]
-            await asyncio.gather(*map(self._ask_whether_ours, owned))
+            if owned:
+                await self._log.refresh()  # who owns what, as of now
+                await asyncio.gather(*map(self._let_go_if_lost, owned))
 
-    async def _ask_whether_ours(self, partition: Partition) -> None:
-        asked: asyncio.Future[LogError | None] = self._home.loop.create_future()
+    async def _let_go_if_lost(self, partition: Partition) -> None:
+        told: asyncio.Future[LogError | None] = self._home.loop.create_future()
 
         def done(error: LogError | None) -> None:
-            if not asked.done():
-                asked.set_result(error)
+            if not told.done():
+                told.set_result(error)
 
-        # An append, also of nothing, is answered only if the partition is still ours. What was under way comes before it.
-        partition.when_durable(done)
-        error = await asked
-        if error is None:
+        owner = self._log.owner(partition.index)
+        ours = owner is not None and (owner.incarnation, owner.epoch) == (self._log.incarnation, partition.epoch)
+        if not ours:
+            partition.when_durable(done)  # an append, also of nothing, finds out
+        elif not partition.when_settled(
+            done
+        ):  # others may have seen what is under way, and know more than the views here
             return
+        error = await told
         if not partition.lost:
-            raise error
+            if error is not None and not ours:
+                raise error
+            return
         await self._home.given_up(partition.index)
         self._home.check()
 
@@ -298,7 +310,9 @@ class Viewing:
         views = await self.views(index)
         partition = self._home.partitions.get(index)
         live = None if partition is None else partition.lives.get(workflow_id)
-        return views.summary(workflow_id) if live is None else live.state.summary
+        if live is None:
+            return views.summary(workflow_id)
+        return None if live.state.summary.pruned == "all" else live.state.summary
 
     async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
         """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
@@ -357,8 +371,13 @@ class Viewing:
     async def _fold(self, index: int, stop: int | None) -> None:
         """Fold a partition's events up to an offset (None: the end, or damage)."""
         views, more = self._views[index], True
+        topic, start = self._topics.events, views.next_offset
+        horizon = self._log.horizon(topic, index)
         while more:
-            more = await self._fold_some(views, self._topics.events, index, stop)
+            more = await self._fold_some(views, topic, index, stop)
+            if start < (now := self._log.horizon(topic, index)) != horizon:
+                self._views.pop(index, None)  # they may show what was taken back: the next look begins anew
+                raise horizon_moved(topic, index, start, now)
             if self._too_many_unsaved():  # a long log would not fit into memory
                 if self._keeper.keeps and not self._owned_elsewhere(index):
                     await self._keeper.save({index: views})

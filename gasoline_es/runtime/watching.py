@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gasoline_es.core.events import WorkflowCancelled, WorkflowCompleted, WorkflowFailed, WorkflowSilenced
+from gasoline_es.core.events import (
+    WorkflowCancelled,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowPruned,
+    WorkflowSilenced,
+)
 from gasoline_es.runtime.batch import Batch
 
-ENDS = (WorkflowCompleted, WorkflowCancelled, WorkflowSilenced, WorkflowFailed)
+ENDS = (WorkflowCompleted, WorkflowCancelled, WorkflowSilenced, WorkflowFailed, WorkflowPruned)
 
 
 class Watch:
@@ -52,7 +58,8 @@ class Watches:
         for live, data in zip(batch.lives, batch.facts, strict=True):
             if type(data) in ENDS:
                 for watch in by_id.get(live.id, ()):
-                    watch.output = data.output if isinstance(data, WorkflowCompleted) else None
+                    if not isinstance(data, WorkflowPruned):  # else who has yet to look still gets the output
+                        watch.output = data.output if isinstance(data, WorkflowCompleted) else None
                     watch.changed.set()
 
     def look(self, which: Callable[[str], bool] = lambda workflow_id: True) -> None:

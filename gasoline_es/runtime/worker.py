@@ -19,6 +19,7 @@ from gasoline_es.runtime.announcing import Announcement
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.loop_watch import LoopWatch, end_at_once
 from gasoline_es.runtime.node import Node
+from gasoline_es.runtime.pruner import Pruner
 from gasoline_es.runtime.rebalancing import Rebalancing
 
 _log = EngineLog(__name__)
@@ -62,6 +63,7 @@ class Worker:
         version: int = 0,
         exposition: Exposition | None = None,
         beside: Sequence[Beside] = (),
+        prune_after_us: int | None = None,
     ) -> None:
         if type(version) is not int or version < 0:
             raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
@@ -79,6 +81,8 @@ class Worker:
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
         self._beside = beside
+        self.pruner: Final = None if prune_after_us is None else Pruner(node, prune_after_us)
+        """Prunes what is old enough; None: nobody does here."""
         self.started: Final = asyncio.Event()
         """Set once it has its partitions and drives what is in them."""
 
@@ -143,6 +147,7 @@ class Worker:
             spawn(self._rebalancing.watch_pressure(), "gasoline-pressure"),
             spawn(self._see_to_announcement(), "gasoline-announce"),
             spawn(self._evict(), "gasoline-evict"),
+            *([] if self.pruner is None else [spawn(self._prune(self.pruner), "gasoline-prune")]),
         ]
 
     async def __aexit__(
@@ -292,6 +297,11 @@ class Worker:
         while True:
             await asyncio.sleep(ANNOUNCE_AGAIN_S)
             self._announcement.see_to()
+
+    async def _prune(self, pruner: Pruner) -> None:
+        while True:
+            await asyncio.sleep(pruner.every_s)
+            await pruner.look()
 
     async def _evict(self) -> None:
         assert self._driver is not None

@@ -14,16 +14,20 @@ class overrides for its kind of log.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from gasoline_es.core.retention import SUPERSEDED, Retention
 from gasoline_es.errors import Fenced, LogError, LogReadOnly, PartitionOwned, RecordTooLarge
 from gasoline_es.log.port import (
     ABOUT_BYTES_MAX,
+    CONSUMED,
     RECORD_BYTES_MAX,
     Appended,
+    Compaction,
     Epoch,
     Log,
     Named,
@@ -34,6 +38,7 @@ from gasoline_es.log.port import (
     Ownership,
     Position,
     Record,
+    Rules,
     Section,
     Source,
     Tail,
@@ -117,6 +122,8 @@ class LogContract:
 
     dense = True
     """Whether the offsets of a single-writer topic have no holes, as long as nothing is compacted."""
+    cleans = True
+    """Whether it removes by itself what rules give up; else whoever keeps it does, by the policies of its topics."""
     time_unit_us = 1
     """Times are kept so exactly; and from 1970 on, if that is not to the microsecond."""
     topics_are_data = True
@@ -907,4 +914,83 @@ class LogContract:
         info = log.info()
         assert info.namespaces["default"] == log.partition_count
         assert [(owner.partition, owner.mine) for owner in info.owners] == [(2, True)]
+        await log.close()
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------
+
+    async def _cleaned(self, opener: Opener, rules: Rules, *, dry_run: bool = False) -> Compaction:
+        log = await opener()
+        report = await log.compact(rules, dry_run=dry_run)
+        await log.close()
+        assert report.by == ("log" if self.cleans else "broker")
+        return report
+
+    async def test_cleaning_removes_what_rules_give_up_and_moves_nothing(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        for number in range(10):
+            await put(log, owned.epoch, NewRecord(INDEX, 0, f"k{number % 3}", b"%d" % number, TIME_US), event(number))
+        at, places = await offsets(log, INDEX), [record.place for record in await read_all(log, INDEX, 0)]
+        last = (await ends(log, (INDEX, 0)))[0]
+        await log.close()
+        dry = await self._cleaned(opener, Retention(TIME_US), dry_run=True)
+        report = await self._cleaned(opener, Retention(TIME_US))
+        assert dry.removed == report.removed == ({INDEX: {SUPERSEDED: 7}} if self.cleans else {})
+        log = await opener()
+        assert await ends(log, (INDEX, 0)) == [last]
+        assert numbers(await read_all(log, EVENTS, 0)) == list(range(10))
+        if self.cleans:
+            assert await offsets(log, INDEX) == at[7:]
+            assert [record.value for record in log.read_at(INDEX, 0, at[7:], places[7:])] == [b"7", b"8", b"9"]
+            with pytest.raises(LogError):
+                log.read_at(INDEX, 0, at[6:7], places[6:7])
+        owned = await log.acquire(0)
+        outcome = await put(log, owned.epoch, NewRecord(INDEX, 0, "k0", b"10", TIME_US))
+        assert isinstance(outcome, Appended)
+        assert outcome.offsets[INDEX] >= last
+        assert (await self._cleaned(opener, Retention(TIME_US))).removed.get(EVENTS) is None
+        await log.close()
+
+    async def test_offsets_are_not_given_again_though_all_that_had_them_is_gone(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        await put(log, owned.epoch, NewRecord(INDEX, 0, "k", b"1", TIME_US), NewRecord(INDEX, 0, "k", None, TIME_US))
+        (end,) = await ends(log, (INDEX, 0))
+        await log.close()
+        for _ in range(2):
+            await self._cleaned(opener, Retention(TIME_US, tombstones_s=0.0))
+        log = await opener()
+        if self.cleans:
+            assert await read_all(log, INDEX, 0) == []
+            assert log.horizon(INDEX, 0) == end
+        assert await ends(log, (INDEX, 0)) == [end]
+        owned = await log.acquire(0)
+        outcome = await put(log, owned.epoch, NewRecord(INDEX, 0, "k", b"2", TIME_US))
+        assert isinstance(outcome, Appended)
+        assert outcome.offsets[INDEX] >= end
+        await log.close()
+
+    async def test_commands_that_an_owner_has_consumed_go_and_tails_stay_where_they_are(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        for number in range(8):
+            await put(log, None, event(number, 0, INBOX))
+        if log.remote or not self.cleans:
+            await log.close()
+            return
+        tail = log.tail(INBOX, 0)
+        assert numbers(tail.poll(5)) == [0, 1, 2, 3, 4]
+        value = json.dumps(tail.position).encode()
+        await put(log, owned.epoch, NewRecord("default.registry", 0, "inbox/0", value, TIME_US))
+        await log.close()
+        report = await self._cleaned(opener, Retention(TIME_US))
+        assert report.removed == {INBOX: {CONSUMED: 5}}
+        log = await opener()
+        for position in (None, tail.position):
+            again, beside = log.tail(INBOX, 0, position), log.tail(INBOX, 0, tail.position)
+            assert again.waiting() == 3
+            assert isinstance(again, NamingTail)
+            assert isinstance(beside, NamingTail)
+            assert [named.name for named in again.poll_named(2)] == [named.name for named in beside.poll_named(2)]
+            assert numbers(again.poll()) == [7]
         await log.close()

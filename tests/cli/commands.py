@@ -72,6 +72,8 @@ class Command:
                 return ["--cron=0 3 * * *"]
             case ("workflow", "revive") if hostile not in ("name", "error"):
                 return [f"--error={ordinary['error']}"]
+            case ("workflow", "prune-history") if hostile not in ("name", "older_than"):
+                return ["--older-than=7d"]
             case _:
                 return []
 
@@ -119,8 +121,8 @@ def ordinary(story: Story, workflow_id: str) -> dict[str, str]:
 
 
 COMMANDS = commands()
-DIRECTORIES = frozenset({("dev", "watch")})
-"""What names a directory on purpose."""
+DIRECTORIES = frozenset({("dev", "watch"), ("log verify", "checkpoint")})
+"""What names a directory, or a file to be written, on purpose."""
 TEXTS = [
     (name, parameter.name)
     for name, command in COMMANDS.items()

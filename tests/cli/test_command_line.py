@@ -26,6 +26,7 @@ COMMANDS = [
     ("workflow", "silence"),
     ("workflow", "recover"),
     ("workflow", "rerun"),
+    ("workflow", "prune-history"),
     ("signal", "list"),
     ("signal", "get"),
     ("signal", "send"),

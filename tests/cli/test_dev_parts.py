@@ -215,6 +215,19 @@ def test_what_starts_over_is_not_counted_any_more_as_what_it_had_ended_as(
     assert +picture.counts == Counter({"running": 1}) + Counter([counted, "complete"])
 
 
+def test_what_is_pruned_is_counted_no_more_and_another_of_its_id_is(picture: Picture, story: Story) -> None:
+    """semantics.md §10."""
+    for workflow_id in ("gone", "kept"):
+        for data in (dispatched(), ev.WorkflowCancelled(b"null")):
+            picture.add(story.event(workflow_id, data))
+    picture.add(story.event("kept", ev.WorkflowPruned("op", (1, 2), ev.Remains("cancelled", 5, {}))))
+    assert +picture.counts == {"cancelled": 2}
+    picture.add(story.event("gone", ev.WorkflowPruned("op")))
+    assert +picture.counts == {"cancelled": 1}
+    picture.add(story.event("gone", dispatched()))
+    assert +picture.counts == {"cancelled": 1, "running": 1}
+
+
 def test_counts_follow_every_change(picture: Picture, story: Story) -> None:
     for data in (dispatched(), ev.WorkflowSuspended(signals=("paid",)), failed("KeyError"), ev.WorkflowWoken("op")):
         picture.add(story.event("w", data))

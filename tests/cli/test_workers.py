@@ -254,6 +254,8 @@ async def test_worker_serves_metrics_at_the_port_it_is_given_and_tells_which(tmp
         while (told := re.search(rb"metrics are served at port (\d+)", await soon(process.stderr.readline()))) is None:
             pass
         port = int(told[1])
+        while b"worker runs" not in await soon(process.stderr.readline()):
+            pass  # a client that comes sooner may get a partition before it
         async with Gasoline.open(url) as gasoline:
             handle = await soon(gasoline.dispatch(echo, "counted"))
             assert await soon(handle.output()) == "counted"

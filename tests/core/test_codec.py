@@ -40,6 +40,7 @@ traceparents = st.from_regex(r"00-[0-9a-f]{31}1-[0-9a-f]{15}1-[0-9a-f]{2}", full
 errors = st.builds(ev.ErrorInfo, text, text, text, st.none() | payloads)
 ids = st.lists(text, max_size=4).map(tuple)
 places = st.lists(locations, max_size=3).map(tuple)
+rules = st.sampled_from(["all", "history", "none"])
 handlers = st.lists(st.builds(ev.RollbackHandler, names, payloads, counts), max_size=3).map(tuple)
 
 STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
@@ -57,11 +58,25 @@ STRATEGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ev.WorkflowSuspended: st.builds(
         ev.WorkflowSuspended, st.none() | times, st.lists(names).map(tuple), st.booleans(), ids
     ),
-    ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads),
+    ev.WorkflowCompleted: st.builds(ev.WorkflowCompleted, payloads, payloads, rules),
     ev.WorkflowFailed: st.builds(ev.WorkflowFailed, errors, st.booleans(), places),
     ev.WorkflowRecovered: st.builds(ev.WorkflowRecovered, text, places),
     ev.WorkflowCancelRequested: st.builds(ev.WorkflowCancelRequested, text),
-    ev.WorkflowCancelled: st.builds(ev.WorkflowCancelled, payloads, st.none() | errors),
+    ev.WorkflowCancelled: st.builds(ev.WorkflowCancelled, payloads, st.none() | errors, rules),
+    ev.WorkflowPruned: st.builds(ev.WorkflowPruned, text, reason=st.none() | text)
+    | st.builds(
+        ev.WorkflowPruned,
+        text,
+        st.lists(counts, min_size=1, max_size=3).map(tuple),
+        st.builds(
+            ev.Remains,
+            st.sampled_from(["complete", "cancelled"]),
+            times,
+            st.dictionaries(text, text, max_size=4),
+            st.none() | errors,
+        ),
+        st.none() | text,
+    ),
     ev.WorkflowSilenced: st.builds(ev.WorkflowSilenced, text),
     ev.WorkflowRerun: st.builds(
         ev.WorkflowRerun,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from gasoline_es import Signal, WorkflowContext, workflow
 from gasoline_es.client import Client
-from gasoline_es.runtime.partition import Partition
 from tests.engine.conftest import kafka_world
 from tests.engine.harness import Process, World, soon
 
@@ -102,20 +100,17 @@ async def test_who_owns_nothing_asks_once_for_the_events_of_all_partitions(
 
 
 @pytest.mark.parametrize("question", [one for one in QUESTIONS if one is not signals])
-async def test_an_owner_finds_out_of_all_partitions_side_by_side_whether_they_are_its_own(
+async def test_an_owner_asks_once_whether_all_partitions_are_its_own(
     question: Callable[[Client], Awaitable[object]], owned: tuple[World, Process]
 ) -> None:
     _, owner = owned
-    viewing = owner.node.viewing
-    all_asked, ask, looks = asyncio.Barrier(16), viewing._ask_whether_ours, 0
+    asked: list[tuple[tuple[str, int], ...]] = []
+    refresh = owner.log.refresh
 
-    async def together(partition: Partition) -> None:
-        nonlocal looks
-        if looks < 16:
-            looks += 1
-            await all_asked.wait()  # never comes to an end if one waits for another
-        await ask(partition)
+    async def counted(*feeds: tuple[str, int]) -> None:
+        asked.append(feeds)
+        await refresh(*feeds)
 
-    viewing._ask_whether_ours = together  # type: ignore[method-assign]
+    owner.log.refresh = counted  # type: ignore[method-assign]
     assert await soon(question(owner.gasoline))
-    assert looks == 16
+    assert asked == [()]

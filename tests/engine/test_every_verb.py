@@ -94,6 +94,8 @@ def call_with(verb: Callable[..., Any], parameter: str | None, text: str) -> dic
         and "to" not in given
     ):
         given["workflow"] = echo
+    if verb.__name__ == "ingest":
+        given["mapping"] = ordinary("mapping")
     if verb.__name__ == "revive" and not {"name", "error"} & set(given):
         given["error"] = "x"
     if "timeout" in inspect.signature(verb).parameters:

@@ -246,7 +246,7 @@ async def test_partitions_that_are_added_while_it_runs_are_read_from_their_start
     any_world: World, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gasoline_es.runtime.ingesting.COUNT_AGAIN_S", 0.01)
-    monkeypatch.setattr("gasoline_es.log.kafka.log.TOPIC_KNOWN_S", 0.01)
+    monkeypatch.setattr("gasoline_es.log.kafka.others.KNOWN_S", 0.01)
     process = await any_world.worker(takes)
     assert any_world.cluster is not None
     await make_topics(process, TOPIC, LETTERS)

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from gasoline_es import (
     Gasoline,
+    PruneInfo,
     Received,
     RerunInfo,
     ReviveInfo,
@@ -61,6 +62,7 @@ async def handles(gasoline: Gasoline, workflow_id: str) -> None:
     assert_type(await gasoline.discard_signal("line-7", to=workflow_id), None)
     assert_type(await gasoline.discard_signal("line-7", fulfil, tags={"order": "42"}), None)
     assert_type((await gasoline.revive(error="", recover=True)).left, int)
+    assert_type(await gasoline.prune_history(age=60, dry_run=True), PruneInfo)
     assert_type(await gasoline.revive(name="fulfil", error="KeyError", dry_run=True), ReviveInfo)
     assert_type((await gasoline.revive(error="", progress=print)).ids, tuple[str, ...])
     assert_type(await gasoline.recover(workflow_id), None)

@@ -69,6 +69,9 @@ class Picture:
         summary.apply(event.seq, event.time_us, data, event.ray_id, event.worker)
         if summary.error is not None and summary.error.traceback:
             summary.error = ev.ErrorInfo(summary.error.type, summary.error.message)  # as many as died are kept
+        if summary.pruned == "all":
+            self._steps.pop(workflow_id, None)
+            return life  # it is none of them any more
         self.counts[summary.status] += 1
         if isinstance(data, ev.WorkflowDispatched):
             life.parent = data.parent
@@ -89,10 +92,10 @@ class Picture:
         return life
 
     def _found(self, event: Event) -> Life:
-        """Return a workflow that is new, or was over and starts over now."""
+        """Return a workflow that is new, or was over and starts over now, or is pruned."""
         summary = Summary(event.workflow_id)
         summary.name, summary.seq = event.workflow, event.seq - 1
-        if event.seq > 1:
+        if event.seq > 1 and not isinstance(event.data, ev.WorkflowDispatched):
             ended = self._ended_otherwise.pop(event.workflow_id, "complete")
             self.counts[ended] -= self.counts[ended] > 0
         return Life(summary)

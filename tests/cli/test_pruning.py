@@ -1,0 +1,113 @@
+"""`gasoline workflow prune-history`, and how pruned workflows are shown (semantics.md §10)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gasoline_es import ActivityContext, Gasoline, Prune, WorkflowContext, activity, workflow
+from gasoline_es.clock import VirtualClock
+from gasoline_es.testing import replay_check
+from tests.cli.terminal import invoke
+
+
+@activity
+async def measure(ctx: ActivityContext, metres: int) -> int:
+    return metres * 100
+
+
+@workflow
+async def survey(ctx: WorkflowContext, metres: int) -> int:
+    return await ctx.activity(measure, metres)
+
+
+@workflow(prune=Prune.NONE)
+async def archive(ctx: WorkflowContext, metres: int) -> int:
+    return await ctx.activity(measure, metres)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A log with a complete ``survey``, two complete ``archive``, and one that was pruned; a long time ago."""
+
+    async def recorded() -> str:
+        url, clock = f"file:{tmp_path}/log", VirtualClock()
+        async with (
+            Gasoline.open(url, partitions=2, clock=clock) as gasoline,
+            gasoline.worker([survey, archive], prune_after=10) as worker,
+        ):
+            await (await gasoline.dispatch(survey, 3, key="gone")).output()
+            clock.advance(20)
+            assert worker.pruner is not None
+            assert await worker.pruner.look() == 1
+            await (await gasoline.dispatch(survey, 4)).output()
+            for metres in (5, 6):
+                await (await gasoline.dispatch(archive, metres)).output()
+        return url
+
+    return asyncio.run(recorded())
+
+
+def names(url: str) -> list[str]:
+    return sorted(one["name"] for one in invoke("--log", url, "workflow", "list").objects)
+
+
+def test_what_is_pruned_is_not_shown(url: str) -> None:
+    """semantics.md §10."""
+    assert names(url) == ["archive", "archive", "survey"]
+    as_of = invoke("--log", url, "workflow", "list", "--as-of", "2026-01-01T00:00:10Z")
+    assert (as_of.status, as_of.objects) == (0, [])
+
+
+def test_dry_run_counts_what_the_run_does_and_a_second_run_finds_none(url: str) -> None:
+    """semantics.md §10, §11."""
+    told = {"workflows": 2, "names": {"archive": 2}, "events": 2}
+    command = ("--log", url, "workflow", "prune-history", "--name", "archive", "--older-than", "7d")
+    would = invoke(*command, "--dry-run")
+    assert (would.status, would.stderr) == (0, "")
+    assert would.objects == [{"dry_run": True, **told}]
+    did = invoke(*command)
+    assert (did.status, did.stderr) == (0, "")
+    assert did.objects == [{"dry_run": False, **told}]
+    assert invoke(*command).objects == [{"dry_run": False, "workflows": 0, "names": {}, "events": 0}]
+    assert names(url) == ["archive", "archive", "survey"]
+    assert invoke(*command, "--text").stdout.split() == ["pruned", "0", "workflows,", "0", "events"]
+
+
+def test_pruned_history_shows_what_is_left(url: str) -> None:
+    """semantics.md §10: the output is there, the steps are not."""
+    invoke("--log", url, "workflow", "prune-history", "--older-than", "7d")
+    one = next(one for one in invoke("--log", url, "workflow", "list").objects if one["name"] == "survey")
+    got = invoke("--log", url, "workflow", "get", one["id"])
+    assert (got.status, got.objects[0]["output"], got.objects[0]["status"]) == (0, 400, "complete")
+    history = invoke("--log", url, "workflow", "history", one["id"])
+    assert (history.status, history.stderr) == (0, "")
+    types = [event["type"].removeprefix("gasoline.workflow.") for event in history.objects]
+    assert types == ["dispatched.v1", "completed.v1", "pruned.v1"]
+    text = invoke("--log", url, "workflow", "history", one["id"], "--text").stdout
+    assert "history pruned" in text
+    assert "measure" not in text
+    before = invoke("--log", url, "workflow", "get", one["id"], "--as-of", "1")
+    assert before.status != 0
+    assert "was pruned" in before.stderr
+    rerun = invoke("--log", url, "workflow", "rerun", one["id"], "--from", "1", "--dry-run")
+    assert rerun.status != 0
+    assert "its history was pruned" in rerun.stderr
+
+
+def test_it_must_be_said_which(url: str) -> None:
+    """api.md: nobody gives up everything by leaving something out."""
+    done = invoke("--log", url, "workflow", "prune-history")
+    assert done.status == 2
+    assert "--older-than" in done.stderr
+    assert invoke("--log", url, "workflow", "prune-history", "--older-than", "soon").status == 2
+
+
+def test_pruned_histories_are_no_finding_of_a_replay_check(url: str) -> None:
+    """semantics.md §3, §10: what is left of a pruned workflow is not replayed; what was not pruned is."""
+    assert replay_check([survey, archive], url).histories == 3
+    invoke("--log", url, "workflow", "prune-history", "--name", "archive")
+    report = replay_check([survey, archive], url)
+    assert (report.ok, report.histories, report.replayed, report.warnings) == (True, 1, 1, [])
