@@ -137,10 +137,9 @@ class Unparking:
         if not self._heard:
             return
         self._heard = False
-        current = await self._node.viewing.asked(others_only=True)
         for index in range(self._node.log.partition_count):
             if index not in self._node.partitions:
-                await self._node.viewing.views(index, current)
+                await self._node.viewing.views(index)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
