@@ -48,7 +48,7 @@ class Asking(Outside):
     async def find(self, workflow: Workflow[Any, O], *, tags: Tags | None = None) -> WorkflowHandle[O] | None:
         """Return the oldest incomplete workflow of this name whose tags contain ``tags``, or None."""
         self._outside("find")
-        found = await self._node.find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
+        found = await self._node.viewing.find(workflow.name, check_tags(tags, f"find {workflow.name!r}"))
         return None if found is None else WorkflowHandle(cast("Client", self), found, workflow)
 
     async def get(self, workflow_id: str, *, as_of: datetime | int | None = None) -> WorkflowInfo:
@@ -75,7 +75,7 @@ class Asking(Outside):
         self._outside("history")
         index = self._index(workflow_id)
         await self._summary(index, workflow_id)
-        views = await self._node.views(index)
+        views = await self._node.viewing.views(index)
         return await history(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     async def list(
@@ -119,14 +119,15 @@ class Asking(Outside):
         wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us, behind)
         parts: builtins.list[Iterator[Summary]] = []
         damage: LogCorrupt | None = None
+        current = await self._node.viewing.asked()
         for index in range(self._node.log.partition_count):
             if as_of_us is None:
-                views, damaged = await self._node.readable(index)
+                views, damaged = await self._node.viewing.readable(index, current)
                 damage = damage or damaged
                 parts.append(views.matching(wanted))
             else:
-                past = await self._node.matching_as_of(index, as_of_us, wanted)
-                views, _ = await self._node.readable(index)
+                past = await self._node.viewing.matching_as_of(index, as_of_us, wanted, current)
+                views, _ = await self._node.viewing.readable(index, current)
                 parts.append(_unpruned(past, views, as_of_us, wanted))
         for summary in islice(merge(*parts, key=created), limit):
             index = self._node.index_of(summary.id)
@@ -142,8 +143,9 @@ class Asking(Outside):
         """
         self._outside("counts")
         found: dict[str, dict[Status, int]] = {}
+        current = await self._node.viewing.asked()
         for index in range(self._node.log.partition_count):
-            for (one, status), count in (await self._node.counted(index)).tally().standing.items():
+            for (one, status), count in (await self._node.viewing.counted(index, current)).tally().standing.items():
                 if name is None or one == name:
                     standing = found.setdefault(one, {})
                     standing[status] = standing.get(status, 0) + count
@@ -217,7 +219,7 @@ class Asking(Outside):
         return "the worker of this process runs it"
 
     async def _recorded_output(self, index: int, workflow_id: str) -> bytes | None:
-        views = await self._node.views(index)
+        views = await self._node.viewing.views(index)
         located = views.located(workflow_id)
         # Its completion is nearly always its last event: the whole history costs as many reads as it has events.
         for last in self._node.log.read_at(self._node.topics.events, index, located.offsets[-1:], located.places[-1:]):
@@ -229,13 +231,13 @@ class Asking(Outside):
         return self._node.index_of(check_workflow_id(workflow_id))
 
     async def _summary(self, index: int, workflow_id: str) -> Summary:
-        summary = (await self._node.views(index)).summary(workflow_id)
+        summary = (await self._node.viewing.views(index)).summary(workflow_id)
         if summary is None:
             raise not_found(workflow_id)
         return summary
 
     async def _state(self, index: int, workflow_id: str) -> WorkflowState:
-        views, _ = await self._node.readable(index)  # damage was told by whoever looked the workflow up
+        views, _ = await self._node.viewing.readable(index)  # damage was told by whoever looked the workflow up
         return fold(workflow_id, self._node.log, self._node.topics.events, index, views)
 
     async def _state_as_of(self, index: int, workflow_id: str, as_of: datetime | int) -> WorkflowState:
@@ -243,7 +245,7 @@ class Asking(Outside):
         events = None if isinstance(as_of, datetime) else as_of
         if not isinstance(as_of, datetime) and (type(as_of) is not int or as_of < 1):
             raise ValueError(f"as_of={as_of!r}: it is a time with a zone, or the number of an event, from 1 up")
-        views, _ = await self._node.readable(index)
+        views, _ = await self._node.viewing.readable(index)
         log, topic = self._node.log, self._node.topics.events
         summary, before = views.summary(workflow_id), views.located(workflow_id).before
         if summary is not None and summary.pruned is not None:

@@ -143,7 +143,7 @@ class Dispatching(Asking):
             nonlocal found, earlier
             # Looked at first: while the views are asked, one of them may be decided in a partition that was passed already.
             under_way = self._dispatching(command.name, command.tags, (), this)
-            found = await self._node.find(command.name, command.tags)
+            found = await self._node.viewing.find(command.name, command.tags)
             earlier = None if found is not None else under_way
             return command if found is None and earlier is None else None
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from gasoline_es.client import Client
 from gasoline_es.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from gasoline_es.ingesting import Ingestion
 from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
-from gasoline_es.pipelines import Incoming, Mapped
+from gasoline_es.pipelines import Incoming, Mapped, Pipeline
 from gasoline_es.projecting import AnyProjection, ProjectingWorker
 from gasoline_es.runtime.loop_thread import LoopThread
 from gasoline_es.runtime.node import Node
@@ -119,6 +120,7 @@ class Gasoline(Client):
         metrics_host: str = "127.0.0.1",
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
+        pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
@@ -130,11 +132,13 @@ class Gasoline(Client):
         runs, at ``metrics_host``, at ``/metrics``; 0 for any that is free, which ``worker.metrics_port`` tells. Anybody who
         reaches the address may read them. ``projections``: fold these too, in a thread, in the partitions that this worker
         owns. ``store``: where their tables are, ``sqlite:DIRECTORY`` or ``postgresql://…``; with the log unless given.
+        ``pipelines``: ingest these topics while it runs (:meth:`ingest`).
         ``prune_after``: seconds after its end, prune a workflow as its definition's ``prune=`` says (semantics.md §10), in the
         partitions that this worker owns. Nobody prunes anything unless this is given.
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
-            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had.
+            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had; TopicRefused: the
+            topic of a pipeline, or of its dead letters, is not there.
         """
         if projections:
             open_store(self._node.log, store).close()  # whether the URL is of a store shows now
@@ -148,6 +152,7 @@ class Gasoline(Client):
             stop_limit_s=stop_limit,
             version=version,
             exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
+            beside=[self.ingest(one) for one in pipelines],
             prune_after_us=None if prune_after is None else duration_us(prune_after, "prune_after"),
         )
         self._worker = worker
@@ -165,6 +170,7 @@ class Gasoline(Client):
         metrics_host: str = "127.0.0.1",
         projections: Sequence[AnyProjection] = (),
         store: str | None = None,
+        pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
@@ -181,14 +187,29 @@ class Gasoline(Client):
             metrics_host=metrics_host,
             projections=projections,
             store=store,
+            pipelines=pipelines,
             prune_after=prune_after,
         )
         await worker.run()
 
+    @overload
+    def ingest(self, topic: Pipeline[T], /, *, past_lost: bool = False) -> Ingestion[T]: ...
+    @overload
     def ingest(
         self,
         topic: str,
         mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]],
+        *,
+        model: type[T] | None = None,
+        name: str | None = None,
+        dead_letters: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        past_lost: bool = False,
+    ) -> Ingestion[T]: ...
+    def ingest(
+        self,
+        topic: str | Pipeline[T],
+        mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]] | None = None,
         *,
         model: type[T] | None = None,
         name: str | None = None,
@@ -208,23 +229,26 @@ class Gasoline(Client):
         ``start``: where a reader of this name begins that has not read yet. ``past_lost``: go on where the topic's retention
         has removed what was not read; else that is an error of the log, tried again until somebody decides.
 
-        A partition of the topic is read by the process that owns one of the namespace: let every worker ingest.
+        Instead of all that: what ``@pipeline(topic, …)`` of :mod:`gasoline_es.pipelines` made of the mapping.
+
+        A partition of the topic is read by the process that owns one of the namespace: let every worker ingest
+        (``gasoline.worker([…], pipelines=[…])``).
 
         Raises: DefinitionError: an argument cannot be. LogReadOnly. On entering, TopicRefused: a topic is not there.
             DefinitionError: this process ingests by this name already.
         """
         self._writable("ingest")
-        return Ingestion(
-            self._node,
-            topic,
-            mapping,
-            self._by,
-            model=model,
-            name=name,
-            dead_letters=dead_letters,
-            start=start,
-            past_lost=past_lost,
-        )
+        if isinstance(topic, Pipeline):
+            if (mapping, model, name, dead_letters, start) != (None, None, None, None, "earliest"):
+                raise DefinitionError(
+                    f"what @pipeline made, of topic {topic.topic!r}, has its mapping and options already"
+                )
+            pipeline = replace(topic, past_lost=past_lost or topic.past_lost)
+        elif mapping is None:
+            raise DefinitionError(f"ingest of topic {topic!r} needs a mapping, or what @pipeline(topic, …) made of one")
+        else:
+            pipeline = Pipeline(topic, mapping, model, name, dead_letters, start, past_lost)
+        return Ingestion(self._node, pipeline, self._by)
 
     def projection(self, projection: AnyProjection, *, store: str | None = None) -> ProjectionView:
         """Return the tables of a projection, to read. ``store``: where they are, as of ``worker``.

@@ -63,9 +63,10 @@ class RecordTooLarge(GasolineError):
 
 
 class TopicRefused(GasolineError):
-    """Nobody may emit to this topic: it is not there, is one of the library's own, or takes too little. Fields: ``topic``.
+    """A topic of others is of no use: not there, closed to this process, the library's own, or it takes too little.
 
-    Ends the run before anything is recorded: once the topic is as it should be, wake the workflow.
+    Fields: ``topic``. Ends a run that emits there before anything is recorded: once the topic is as it should be, wake the
+    workflow. Entering ``gasoline.ingest(…)`` raises it for the topic that is read and that of dead letters.
     """
 
 
@@ -294,6 +295,16 @@ class LogMoved(LogError):
 
     Fields: ``url``, ``namespace``, ``other`` (the other log) and ``state`` (``leaving``, ``left`` or ``arriving``).
     """
+
+
+class HorizonMoved(LogError):
+    """While records were read, a tombstone was removed that takes back some which were given before it could be.
+
+    What was made of them may hold what was taken back: throw it away, and read again from the start. Fields: ``topic``,
+    ``partition`` and ``horizon`` (the offset below which tombstones are gone).
+    """
+
+    retryable = True
 
 
 class LogReadOnly(LogError):

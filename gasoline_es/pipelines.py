@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -75,6 +75,63 @@ Mapped = Action | Sequence[Action] | None
 """What a mapping returns: one thing to do, several in this order, or None: the record is passed over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline(Generic[T]):
+    """A topic and what its records lead to, made by :func:`pipeline`: for ``gasoline.ingest(…)`` and workers.
+
+    The fields are the arguments of ``gasoline.ingest``.
+    """
+
+    topic: str
+    mapping: Callable[[Incoming[T]], Mapped | Awaitable[Mapped]]
+    model: type[T] | None = None
+    name: str | None = None
+    dead_letters: str | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    past_lost: bool = False
+
+    def __call__(self, incoming: Incoming[T]) -> Mapped | Awaitable[Mapped]:
+        """Return what a record leads to: the mapping itself, for tests of it."""
+        return self.mapping(incoming)
+
+
+@overload
+def pipeline(
+    topic: str,
+    *,
+    model: type[T],
+    name: str | None = None,
+    dead_letters: str | None = None,
+    start: Literal["earliest", "latest"] = "earliest",
+) -> Callable[[Callable[[Incoming[T]], Mapped | Awaitable[Mapped]]], Pipeline[T]]: ...
+@overload
+def pipeline(
+    topic: str,
+    *,
+    name: str | None = None,
+    dead_letters: str | None = None,
+    start: Literal["earliest", "latest"] = "earliest",
+) -> Callable[[Callable[[Incoming[bytes | None]], Mapped | Awaitable[Mapped]]], Pipeline[bytes | None]]: ...
+def pipeline(
+    topic: str,
+    *,
+    model: type[Any] | None = None,
+    name: str | None = None,
+    dead_letters: str | None = None,
+    start: Literal["earliest", "latest"] = "earliest",
+) -> Callable[[Callable[[Incoming[Any]], Mapped | Awaitable[Mapped]]], Pipeline[Any]]:
+    """Say that a function is the mapping of a topic: ``@pipeline("orders", model=Order)``.
+
+    The arguments are those of ``gasoline.ingest``. The function stays callable. Workers run it by
+    ``gasoline.worker([…], pipelines=[…])``, and ``gasoline worker MODULE --pipelines MODULE``.
+    """
+
+    def made(mapping: Callable[[Incoming[Any]], Mapped | Awaitable[Mapped]]) -> Pipeline[Any]:
+        return Pipeline(topic, mapping, model, name, dead_letters, start)
+
+    return made
+
+
 class Decoder(Generic[T]):
     """Makes what a mapping gets. ``model`` None: of the bytes as they are."""
 
@@ -85,7 +142,10 @@ class Decoder(Generic[T]):
     def decode(self, named: Named) -> Incoming[Any]:
         """Return a record as a mapping gets it. Raises: ValueError: its value is not of the model."""
         record = named.record
-        time = _EPOCH + timedelta(microseconds=record.time_us)
+        try:
+            time = _EPOCH + timedelta(microseconds=record.time_us)
+        except OverflowError:
+            raise ValueError(f"its time, {record.time_us // 1000} ms after 1970, is in no calendar") from None
         value = self._decoded(record.value)
         return Incoming(record.topic, record.partition, named.name, record.key, value, dict(record.headers or {}), time)
 
@@ -154,4 +214,4 @@ def _send(action: Send, place: str, namespace: str, by: str) -> SendSignal | Par
     return Park(stream, signal_id, name, body, action.workflow.name, wanted, park_us, by, by_caller=True)
 
 
-__all__ = ["Action", "Dispatch", "Incoming", "Mapped", "Send"]
+__all__ = ["Action", "Dispatch", "Incoming", "Mapped", "Pipeline", "Send", "pipeline"]

@@ -17,7 +17,7 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.runtime.node import Node
-from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Exposition, Worker
+from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMIT_S, Beside, Exposition, Worker
 from projections.definition import Projection, check_projections
 from projections.running import KeptUp, Notice, Runner
 from projections.stores.opening import open_store
@@ -138,6 +138,7 @@ class ProjectingWorker(Worker):
         stop_limit_s: float = STOP_LIMIT_S,
         version: int = 0,
         exposition: Exposition | None = None,
+        beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
     ) -> None:
         super().__init__(
@@ -148,6 +149,7 @@ class ProjectingWorker(Worker):
             stop_limit_s=stop_limit_s,
             version=version,
             exposition=exposition,
+            beside=beside,
             prune_after_us=prune_after_us,
         )
         self._given: Final = check_projections(projections)

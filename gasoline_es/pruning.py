@@ -57,6 +57,6 @@ async def prune_history(
 async def _matching(node: Node, wanted: Prunable) -> AsyncIterator[list[Summary]]:
     for index in range(node.log.partition_count):
         after = (-1, "")
-        while some := (await node.views(index)).prunable(wanted, after, AT_A_TIME):
+        while some := (await node.viewing.views(index)).prunable(wanted, after, AT_A_TIME):
             yield some
             after = ended(some[-1])

@@ -173,8 +173,9 @@ class Scheduling(Outside):
         """Yield all schedules that were not removed, in order of their names, as of what is durable."""
         self._outside("schedules")
         found: builtins.list[ScheduleInfo] = []
+        current = await self._node.viewing.asked(beside=True)
         for index in range(self._node.log.partition_count):
-            view = await self._node.schedules(index)
+            view = await self._node.viewing.schedules(index, current)
             found += [_info(schedule, index) for schedule in view if not schedule.removed]
         for info in sorted(found, key=lambda info: (info.name, info.id)):
             yield info
@@ -197,7 +198,7 @@ class Scheduling(Outside):
     async def _found_schedule(self, name: str) -> tuple[Schedule, int]:
         its_id = schedule_id(self._node.log.namespace, check_name("schedule", name))
         index = self._node.index_of(its_id)
-        schedule = (await self._node.schedules(index)).get(its_id)
+        schedule = (await self._node.viewing.schedules(index)).get(its_id)
         if schedule is None:
             raise _no_schedule(name)
         return schedule, index

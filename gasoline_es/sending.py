@@ -135,8 +135,9 @@ class Sending(Branching):
         when, and not again on a replay. Records of one workflow are written in the order of the calls.
 
         Raises at the call: TypeError; TopicRefused: the name cannot be a topic's, or is one of the library's own;
-        ValueError: the key has half a surrogate pair; NotSerializable; RecordTooLarge. If the log has no such topic, or one
-        that takes too little, the workflow is dead with TopicRefused, and goes on there when it is woken.
+        ValueError: the key has half a surrogate pair; NotSerializable; RecordTooLarge. If the log has no such topic,
+        or one that is closed to this process or takes too little, the workflow is dead with TopicRefused, and goes on there
+        when it is woken.
         """
         for what, given in (("topic", topic), ("key", key)):
             if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -196,7 +196,7 @@ class Signalling(Dispatching):
             # What is recorded is older than what is not. The signal is decided after the dispatch, as calls keep their order.
             # Looked at first: while the views are asked, one may be decided in a partition that was passed already.
             earlier = self._dispatching(name, wanted, passed)
-            first = await self._node.first(name, wanted, passed)
+            first = await self._node.viewing.first(name, wanted, passed)
             found, tags = (None, wanted) if first is None else (first.id, first.tags)
             if found is None and earlier is not None:
                 found, tags = earlier.id, earlier.tags
@@ -242,7 +242,7 @@ class Signalling(Dispatching):
         """Whether a signal must not go to a workflow with these tags at once: it was parked before, or others are first."""
         if any(matches(tags, one.tags) for one in self._parking_now.values() if one.workflow == parking.workflow):
             return True
-        view = await self._node.parked(self._node.index_of(parking.parked_id))
+        view = await self._node.viewing.parked(self._node.index_of(parking.parked_id))
         return view.get(parking.parked_id) is not None or bool(view.waiting_for(parking.workflow, tags))
 
     async def signal_many(self, signals: Iterable[SignalTo], *, from_activity: bool = False) -> builtins.list[str]:

@@ -176,11 +176,16 @@ def open_current(
 
 def _another_record(log: Log, feed: Feed, position: Position) -> str | None:
     where = f"offset {position.offset} of {feed.topic!r}, partition {feed.partition}"
+    horizon = log.horizon(feed.topic, feed.partition)
+    if position.next_offset < horizon:
+        return f"it is at {where}, and what took back some of that was removed since, below offset {horizon}"
     try:
         (record,) = log.read_at(feed.topic, feed.partition, [position.offset], [position.place])
     except LogCorrupt:
         raise
     except LogError:
+        if not log.remote and position.offset < log.end(feed.topic, feed.partition):
+            return None  # each offset had a record there: the cleaner has removed this one
         return f"the log has no record at {where}, which it has folded"
     digest = digest_of(record)
     if digest == position.digest:

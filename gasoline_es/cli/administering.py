@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, NamedTuple, cast, get_args
 
 from gasoline_es.cli.failures import Failure, Misuse
 from gasoline_es.cli.output import Output
 from gasoline_es.cli.settings import Settings
-from gasoline_es.errors import LogError
-from gasoline_es.log.kafka.acls import ROLES, Acl, Role, acls_of
+from gasoline_es.errors import LogError, TopicRefused
+from gasoline_es.log.kafka.acls import ROLES, Acl, Ingested, Role, acls_of
 from gasoline_es.log.kafka.drivers.port import TopicInfo
 from gasoline_es.log.kafka.settings import Address, make_driver, security_of
 from gasoline_es.log.kafka.topics import (
@@ -25,6 +25,7 @@ from gasoline_es.log.kafka.topics import (
     topics_of,
 )
 from gasoline_es.log.names import check_namespace, check_wanted
+from gasoline_es.log.port import check_foreign
 
 _SCRIPT: Final = "#!/bin/sh\nset -eu\n"
 _CONFIG: Final = '${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"}'
@@ -182,25 +183,42 @@ def _reach(place: _Place) -> str:
 
 def _write_script(output: Output, lines: Iterable[str]) -> None:
     script = _SCRIPT + "".join(f"{line}\n" for line in lines)
-    if output.json:
+    if output.json_wanted:
         output.object({"script": script})
     else:
+        # In a pipe too: it is made for a shell, or a file.
         output.console.print(script, end="", soft_wrap=True)
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
+class Others(NamedTuple):
+    """Topics of others, as they are written on the command line."""
+
+    emit: Sequence[str]
+    ingest: Sequence[str]
+
+
 def show_acls(
-    settings: Settings, output: Output, principals: Sequence[str], group: str | None, *, as_commands: bool
+    settings: Settings,
+    output: Output,
+    principals: Sequence[str],
+    group: str | None,
+    others: Others,
+    *,
+    as_commands: bool,
 ) -> None:
-    """Show what each role must be allowed. Raises: Misuse: a principal is given in a way that means nothing."""
+    """Show what each role must be allowed. Raises: Misuse: a principal or topic is given in a way that means nothing."""
     place = _place(settings)
     given = _principals(principals)
     who = given or {role: [f"User:{role}"] for role in ROLES}
     if group is not None and not group.isprintable():
         raise Misuse(f"--group {group!r}: groups have names that can be printed")
-    allowed = [one for one in acls_of(place.prefix, place.namespace, group) if one.role in who]
+    emit = [_emitted(place, topic) for topic in others.emit]
+    ingest = [_ingested(place, text) for text in others.ingest]
+    needed = acls_of(place.prefix, place.namespace, group, emit=emit, ingest=ingest)
+    allowed = [one for one in needed if one.role in who]
     if as_commands:
         _write_script(output, _acl_commands(allowed, who, place))
         return
@@ -223,6 +241,29 @@ def _principals(given: Sequence[str]) -> dict[Role, list[str]]:
             raise Misuse(f"--principal {text!r}: a principal is written as User:NAME")
         found.setdefault(cast(Role, role), []).append(principal)
     return found
+
+
+def _emitted(place: _Place, topic: str) -> str:
+    _check_other(place, "--emit", topic.removesuffix("*"))
+    return topic
+
+
+def _ingested(place: _Place, text: str) -> Ingested:
+    topic, colon, letters = text.partition(":")
+    pipeline = Ingested(topic, letters if colon else f"{topic}.dead-letter")
+    for one in pipeline:
+        _check_other(place, "--ingest", one)
+    if pipeline.topic == pipeline.dead_letters:
+        raise Misuse(f"--ingest {text!r}: dead letters cannot go to the topic that is read")
+    return pipeline
+
+
+def _check_other(place: _Place, option: str, topic: str) -> None:
+    try:
+        check_foreign(topic, place.namespace)
+        check_foreign(topic.removeprefix(place.prefix), place.namespace)
+    except TopicRefused as refused:
+        raise Misuse(f"{option}: {refused.message}") from refused
 
 
 def _pattern(one: Acl) -> str:

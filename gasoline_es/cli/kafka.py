@@ -16,7 +16,7 @@ commands = typer.Typer(
 
 
 AsCommands = Annotated[
-    bool, typer.Option("--commands", help="As a script of the commands that Kafka itself comes with.")
+    bool, typer.Option("--commands", help="As a script of the commands that Kafka itself comes with, in a pipe too.")
 ]
 Partitions = Annotated[
     int | None,
@@ -54,7 +54,7 @@ def topics(
     JSON, one object a topic: topic, partitions, replication (-1: as the brokers
     are set), config {name: value}, public (others may read it), there (null: no
     cluster was asked), differences [{setting (null: the number of partitions),
-    wanted, found, refused}]. With --commands: script.
+    wanted, found, refused}]. With --commands --json: script.
 
     Exit status: 1 if a topic is missing, or would be refused.
     """
@@ -82,6 +82,22 @@ def acls(
             metavar="PREFIX", help="What consumers' groups begin with; as the topics unless given.", show_default=False
         ),
     ] = None,
+    emit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="What bodies emit to, or all that begins so as 'sales.*'; give it again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    ingest: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC[:DEAD-LETTERS]",
+            help="What a pipeline reads; its dead letters go to TOPIC.dead-letter unless said. Again for more.",
+            show_default=False,
+        ),
+    ] = None,
     as_commands: AsCommands = False,
     json: Json = None,
 ) -> None:
@@ -97,20 +113,25 @@ def acls(
 
     A worker opens the namespace first: only it may give the log its name. No broker is asked.
 
+    Topics of others are a worker's too, if they are named: --emit for ctx.emit, whose topics no definition tells, and
+    --ingest for gasoline.ingest. They are called as in the cluster, without the prefix of the URL.
+
     \b
     Examples:
       gasoline --log kafka://broker:9092/shop kafka acls
-      gasoline --namespace shop kafka acls --principal worker=User:shop --commands
+      gasoline --namespace shop kafka acls --principal worker=User:shop --commands >allow.sh
+      gasoline --namespace shop kafka acls --emit sales --ingest orders
 
     \b
     JSON, one object a permission: role, principal, resource (topic,
     transactional-id or group), name, pattern (literal or prefixed), operation.
-    With --commands: script.
+    With --commands --json: script.
     """
-    from gasoline_es.cli.administering import show_acls
+    from gasoline_es.cli.administering import Others, show_acls
     from gasoline_es.cli.output import Output
 
-    show_acls(settings_of(context), Output(json), role or [], group, as_commands=as_commands)
+    others = Others(emit or [], ingest or [])
+    show_acls(settings_of(context), Output(json), role or [], group, others, as_commands=as_commands)
 
 
 @commands.command(short_help="Write an AsyncAPI document of the public topics.")

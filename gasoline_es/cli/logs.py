@@ -1,7 +1,8 @@
-"""``gasoline log …``: info, verify, dump, copy, reopen."""
+"""``gasoline log …``: info, verify, compact, dump, copy, reopen."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,7 +29,8 @@ def info(context: typer.Context, json: Json = None) -> None:
     JSON, one object: url, log_id, namespaces {name: partitions},
     owners [{namespace, partition, epoch, incarnation, alive, released, host,
     pid}],
-    segments [{number, writer, bytes, batches, records, closed}], torn [text],
+    segments [{number, writer, bytes, batches, records, closed,
+    compacted}], torn [text],
     problems [text] (log verify looks for all).
     """
     from gasoline_es.cli.contents import describe, members, show
@@ -43,24 +45,85 @@ def info(context: typer.Context, json: Json = None) -> None:
 
 
 @commands.command(short_help="Check every byte against its checksum.")
-def verify(context: typer.Context, json: Json = None) -> None:
+def verify(
+    context: typer.Context,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="FILE",
+            help="If all is sound, write a digest of the log there, to hold it to later.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Hold the log to such a digest: what was there is there, or was removed by a cleaning.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
     """Check every byte that was ever published against its checksum; exit with 1 and name the place if one is wrong.
 
+    That finds accidents. Whoever can write to the directory can write a history anew, with checksums that fit: a digest
+    taken before, and kept elsewhere, tells.
+
     \b
-    Example:
+    Examples:
       gasoline --log file:./data log verify && echo sound
+      gasoline log verify --checkpoint monday.json
+      gasoline log verify --against monday.json
 
     \b
     JSON, told apart by the key kind:
       problem: segment, position (a byte of it), reason; segment is null if it
         is another file, which reason names
-      segment: number, writer, bytes, batches, records, closed
+      segment: number, writer, bytes, batches, records, closed, compacted
       summary: segments, bytes, records, problems
     """
     from gasoline_es.cli.output import Output
     from gasoline_es.cli.verifying import verify_log
 
-    verify_log(_settings(context), Output(json))
+    verify_log(_settings(context), Output(json), checkpoint=checkpoint, against=against)
+
+
+@commands.command(short_help="Remove what nobody needs any more.")
+def compact(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate", metavar="MIB", min=0.01, help="Read no more than so many MiB a second.", show_default=False
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Remove from the log what nobody needs any more, and what never counted. Workers may go on meanwhile.
+
+    What goes: events of workflows that were pruned, commands that were consumed, older records where the newest of a
+    key stands for them, and replies and messages by age. Segments that are still written to are left alone. It may be
+    broken off at any time.
+
+    \b
+    Examples:
+      gasoline --log file:./data log compact --dry-run
+      gasoline --log file:./data log compact --rate 20
+
+    \b
+    JSON, one object: by ("log"; "broker", which cleans by itself; "another", who
+    is at it: status 1), dry_run, segments (looked at), open (left alone),
+    rewritten, emptied, bytes_before, bytes_after,
+    removed {topic: {why: records}}.
+    """
+    from gasoline_es.cli.cleaning import compact as compact_it
+    from gasoline_es.cli.output import Output
+
+    compact_it(_settings(context), Output(json), dry_run=dry_run, mib_per_s=rate)
 
 
 @commands.command(short_help="Write the log's records as JSON Lines.")
@@ -121,13 +184,16 @@ def copy(
             metavar="N",
             min=1,
             max=4096,
-            help="So many at the new place: 16 in files and 32 on Kafka unless given.",
+            help="So many at the new place. Unless given 16 in files and 32 on Kafka; 1 for an application of eventsourcing.",
             show_default=False,
         ),
     ] = None,
     json: Json = None,
 ) -> None:
     """Move a namespace to another log: files to Kafka, Kafka to files, to another number of partitions.
+
+    It is called the same at both places: as a Kafka URL says, or --namespace, or else default. What else the log holds
+    stays, such as applications of eventsourcing, which have a namespace each: log info lists them.
 
     Nobody may have it open for writing meanwhile, neither here nor there: end its workers and clients first. From the
     first record on the old place is closed; the new one opens when all of it is there and was read again from there,
@@ -139,7 +205,7 @@ def copy(
 
     \b
     Examples:
-      gasoline log copy file:./data kafka://broker:9092/shop --partitions 64
+      gasoline log copy file:./data kafka://broker:9092/default --partitions 64
       gasoline --namespace shop log copy file:./data file:./larger --partitions 128
 
     \b

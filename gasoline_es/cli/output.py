@@ -23,6 +23,8 @@ class Output:
 
     def __init__(self, as_json: bool | None) -> None:
         self.json: Final = not sys.stdout.isatty() if as_json is None else as_json
+        self.json_wanted: Final = as_json is True
+        """Whether ``--json`` was given: for what is as useful in a pipe as it is on a terminal."""
         self._console: Console | None = None
 
     def object(self, members: Mapping[str, Any]) -> None:

@@ -58,6 +58,15 @@ KeptUp = Annotated[
         show_default=False,
     ),
 ]
+Pipelines = Annotated[
+    str | None,
+    typer.Option(
+        "--pipelines",
+        metavar="MODULE",
+        help="Ingest the topics of a module too, as shop.intake or shop.intake:orders.",
+        show_default=False,
+    ),
+]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N of them.", show_default=False)]
 
 

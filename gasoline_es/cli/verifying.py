@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 from gasoline_es.cli.failures import Failure
 from gasoline_es.cli.output import Output, make_console
@@ -15,8 +16,14 @@ from gasoline_es.cli.settings import Settings
 from gasoline_es.log.port import Problem, SegmentInfo
 
 
-def verify_log(settings: Settings, output: Output) -> None:
-    """Check the log and write what was found. Raises: Failure that names the first place if there is damage."""
+def verify_log(
+    settings: Settings, output: Output, *, checkpoint: Path | None = None, against: Path | None = None
+) -> None:
+    """Check the log and write what was found. Raises: Failure that names the first place if there is damage.
+
+    ``checkpoint``: where to write a digest of the log, if it is sound. ``against``: one that it is held to.
+    """
+    before = None if against is None else against.read_bytes()
     names = [settings.namespace] if settings.namespace is not None else list(namespaces(settings))
     problems: list[Problem] = []
     segments: list[SegmentInfo] = []
@@ -34,6 +41,12 @@ def verify_log(settings: Settings, output: Output) -> None:
                     advance(found.bytes)
                     if output.json:
                         output.object({"kind": "segment", **asdict(found)})
+        for problem in () if before is None else opened.log.against(before):
+            problems.append(problem)
+            if output.json:
+                output.object({"kind": "problem", **asdict(problem)})
+        if checkpoint is not None and not problems:
+            _store(checkpoint, opened.log.checkpoint())
         _write_summary(output, segments, problems, info.torn)
     if problems:
         more = f" (and {count(len(problems) - 1, 'other place')})" if len(problems) > 1 else ""
@@ -41,6 +54,11 @@ def verify_log(settings: Settings, output: Output) -> None:
             f"{info.url} is damaged: {_place(problems[0])}{more}. It takes no writes; what is sound can still be read: "
             "restore the file from a copy"
         )
+
+
+def _store(path: Path, data: bytes) -> None:
+    """Write a digest. One that is cut off fails its own check."""
+    path.write_bytes(data)
 
 
 def _write_summary(output: Output, segments: list[SegmentInfo], problems: list[Problem], torn: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from typer.core import TyperGroup
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
 from gasoline_es.cli.stopping import Stopping, let, stopping
-from gasoline_es.cli.typed import Json, KeptUp, length_of, settings_of
+from gasoline_es.cli.typed import Json, KeptUp, Pipelines, length_of, settings_of
 
 
 class ModuleOrCommand(TyperGroup):
@@ -90,6 +91,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    pipelines: Pipelines = None,
+    past_lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Let this pipeline go on where its topic has lost records it had not read; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     prune_after: Annotated[
         str | None,
         typer.Option(
@@ -132,6 +142,7 @@ def run(
       gasoline --log file:./data worker shop.orders
       gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
       gasoline --log file:./data worker shop.orders --projections shop.views
+      gasoline --log file:./data worker shop.orders --pipelines shop.intake
       gasoline --log file:./data worker shop.orders --metrics-port 9464
 
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
@@ -148,6 +159,8 @@ def run(
             tracing=tracing,
             projections=projections,
             store=store,
+            pipelines=pipelines,
+            past_lost=past_lost or (),
             prune_after=prune_after,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
@@ -165,6 +178,8 @@ def _run(
     tracing: bool,
     projections: str | None,
     store: str | None,
+    pipelines: str | None,
+    past_lost: Sequence[str],
     prune_after: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
@@ -195,8 +210,20 @@ def _run(
         metrics_host=metrics_host or "127.0.0.1",
         projections=_projections(projections),
         store=store,
+        pipelines=_pipelines(pipelines, past_lost),
         prune_after_us=length_of("--prune-after", prune_after),
     )
+
+
+def _pipelines(module: str | None, past_lost: Sequence[str]) -> list[Any]:
+    """Load the pipelines of a module; those of these names may pass what was lost. Raises: Misuse."""
+    if module is None:
+        if past_lost:
+            raise Misuse(f"--past-lost {past_lost[0]!r} is about a pipeline, and there are none: give --pipelines")
+        return []
+    from gasoline_es.cli.piped import pipelines_of
+
+    return pipelines_of(module, past_lost)
 
 
 def _projections(module: str | None) -> list[Any]:
@@ -219,8 +246,8 @@ def list_(context: typer.Context, json: Json = None) -> None:
     \b
     JSON keys: worker, host, pid, code_version, weight (below 1: it is under
     pressure and takes less), partitions, held_up_since, held_up_by (what its
-    event loop stands still for; null: it moves). The library's version: see
-    `registry`.
+    event loop stands still for; null: it moves), pipelines (by which names it
+    ingests; null: too many to tell). The library's version: see `registry`.
     """
     from gasoline_es.cli.working import show_workers
 

@@ -18,6 +18,7 @@ from gasoline_es.cli.stopping import Stopping
 from gasoline_es.core.durations import format_time
 from gasoline_es.definitions import Workflow
 from gasoline_es.log_records import WorkflowLogFilter
+from gasoline_es.pipelines import Pipeline
 from gasoline_es.projecting import AnyProjection
 from gasoline_es.runtime.sharing import Peer
 
@@ -37,6 +38,7 @@ def work(
     tracing: bool = False,
     projections: Sequence[AnyProjection] = (),
     store: str | None = None,
+    pipelines: Sequence[Pipeline[Any]] = (),
     prune_after_us: int | None = None,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
@@ -57,6 +59,7 @@ def work(
                     metrics_host=metrics_host,
                     projections=projections,
                     store=store,
+                    pipelines=pipelines,
                     prune_after=None if prune_after_us is None else timedelta(microseconds=prune_after_us),
                 )
 
@@ -112,6 +115,7 @@ def show_workers(settings: Settings, as_json: bool | None) -> None:
                     "partitions": owned[member.incarnation],
                     "held_up_since": None if peer.held_up is None else format_time(peer.held_up.since_us),
                     "held_up_by": None if peer.held_up is None else peer.held_up.by,
+                    "pipelines": peer.pipelines,
                 }
             )
     elif not found:
@@ -138,3 +142,18 @@ def _show(output: Output, rows: Sequence[tuple[str, str, int, Peer, int]]) -> No
             since, by = render.second(peer.held_up.since_us), escape(peer.held_up.by)
             told = f"{worker} stands still since {since}, held up by {by}: nothing goes on in its partitions"
             output.console.print(Text(told, "bold red"))
+    _show_pipelines(output, [(worker, peer.pipelines) for worker, _, _, peer, _ in rows])
+
+
+def _show_pipelines(output: Output, rows: Sequence[tuple[str, tuple[str, ...] | None]]) -> None:
+    """Print a line for each pipeline: a partition of its topic is read by one worker, whoever that is."""
+    from rich.text import Text
+
+    for name in sorted({one for _, pipelines in rows for one in pipelines or ()}):
+        without = [worker for worker, pipelines in rows if pipelines is not None and name not in pipelines]
+        told = f"pipeline {escape(name)}: "
+        if without:
+            told += f"not ingested by {', '.join(without)}: what they would have to read is read by nobody"
+        else:
+            told += "ingested by all workers"
+        output.console.print(Text(told, "bold red" if without else ""))

@@ -7,7 +7,8 @@ The value of one, on every log, is a JSON object:
      "headers":{"trace":"…"},"value":"{\\"id\\":…"}
 
 ``record`` names it in its partition (of Kafka, the offset). A value that is no UTF-8 is under ``value_base64`` instead, a
-tombstone's is null, and one that does not fit beside the rest is left out, with ``"value_omitted":true``.
+tombstone's is null, and one that does not fit beside the rest is left out, with ``"value_omitted":true``. So are a key (it is
+empty then, that of the record too) and headers (none are told), with ``"key_omitted":true`` and ``"headers_omitted":true``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,17 @@ from typing import Any, Final
 
 import orjson
 
-from gasoline_es.core.durations import format_time
+from gasoline_es.core.durations import MICROSECONDS, format_time
 from gasoline_es.core.events import ErrorInfo
 
 VALUE_BYTES_MAX: Final = 400_000
 """A longer value is left out: as text in JSON it may take twice as much and more, and goes along with a command."""
+KEY_BYTES_MAX: Final = 50_000
+"""As JSON. A record has it twice, in its value too."""
+HEADERS_BYTES_MAX: Final = 100_000
+"""As JSON, of all of them together."""
+TIME_US_MAX: Final = 253_402_300_800 * MICROSECONDS - 1
+"""The end of the year 9999. What is said to be later was written then, and what has no time in 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,22 @@ class Letter:
     headers: Mapping[str, str]
     value: bytes | None
     value_omitted: bool = False
+    key_omitted: bool = False
+    headers_omitted: bool = False
 
     def fitting(self) -> Letter:
-        """Return it without its value, if that is too long."""
-        if self.value is None or len(_written(self.value)) <= VALUE_BYTES_MAX:
-            return self
+        """Return it as it fits into a record whatever its writer put into it: without what is too long, in a year that is."""
+        letter = replace(self, time_us=min(max(self.time_us, 0), TIME_US_MAX))
+        if self.value is not None and len(_written(self.value)) > VALUE_BYTES_MAX:
+            letter = letter.without_value()
+        if len(orjson.dumps(self.key)) > KEY_BYTES_MAX:
+            letter = replace(letter, key="", key_omitted=True)
+        if len(orjson.dumps(dict(self.headers))) > HEADERS_BYTES_MAX:
+            letter = replace(letter, headers={}, headers_omitted=True)
+        return letter
+
+    def without_value(self) -> Letter:
+        """Return it without its value, which has to be looked for where it came from."""
         return replace(self, value=None, value_omitted=True)
 
     def members(self) -> dict[str, Any]:
@@ -61,7 +79,7 @@ class Letter:
             "key": self.key,
             "headers": dict(self.headers),
         }
-        return members | self._value()
+        return members | self._value() | self._omitted()
 
     def because(self, reason: ErrorInfo) -> bytes:
         """Write it as the value of a record: one line of JSON."""
@@ -75,7 +93,11 @@ class Letter:
             "key": self.key,
             "headers": dict(self.headers),
         }
-        return orjson.dumps(written | self._value())
+        return orjson.dumps(written | self._value() | self._omitted())
+
+    def _omitted(self) -> dict[str, Any]:
+        told = {"key_omitted": self.key_omitted, "headers_omitted": self.headers_omitted}
+        return {name: True for name, omitted in told.items() if omitted}
 
     def _value(self) -> dict[str, Any]:
         if self.value_omitted:
@@ -97,13 +119,20 @@ def read_letter(members: Any) -> Letter:
         raise TypeError(f"a letter's members are texts: {texts!r}, {headers!r}")
     if any(type(number) is not int or number < 0 for number in numbers.values()):
         raise TypeError(f"a letter's numbers are not below 0: {numbers!r}")
-    omitted = members.get("value_omitted", False)
     if "value_base64" in members:
         value: bytes | None = base64.b64decode(members["value_base64"], validate=True)
     else:
         text = members.get("value")
         value = None if text is None else text.encode()
-    return Letter(**texts, **numbers, headers=headers, value=value, value_omitted=bool(omitted))
+    return Letter(
+        **texts,
+        **numbers,
+        headers=headers,
+        value=value,
+        value_omitted=bool(members.get("value_omitted", False)),
+        key_omitted=bool(members.get("key_omitted", False)),
+        headers_omitted=bool(members.get("headers_omitted", False)),
+    )
 
 
 def _written(value: bytes) -> bytes:

@@ -71,5 +71,5 @@ class Topics:
 
 
 def holds_events(topic: str) -> bool:
-    """Whether it is the topic of workflows' events, of whatever namespace."""
-    return topic.endswith(".events")
+    """Whether it is the topic of workflows' events, of whatever namespace; not one of others that is called alike."""
+    return topic.endswith(".events") and is_reserved(topic)

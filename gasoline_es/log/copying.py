@@ -103,15 +103,21 @@ async def copy_log(
     """Move a namespace from the log at the URL ``source`` to the one at ``target``, which is made with so many partitions.
 
     ``namespace`` None: the one that a Kafka URL names, else ``default``; it is called the same at both places, because ids are
-    made of its name. ``partitions`` None: as the kind of log has it, or as it was made before. On return all of it is durable
-    at the new place and was read again from there; whoever opens the old place for writing gets :class:`LogMoved`. Broken off
-    at any point, the same call again goes on from there; :func:`reopen` gives it up instead.
+    made of its name. ``partitions`` None: one for an application that is event-sourced by itself, else as the kind of log has
+    it, or as it was made before. On return all of it is durable at the new place and was read again from there; whoever opens
+    the old place for writing gets :class:`LogMoved`. Broken off at any point, the same call again goes on from there;
+    :func:`reopen` gives it up instead.
 
     Raises: CopyRefused: somebody works at one of the places, or the new one holds something else; the message says what, and
         nothing was moved. LogCorrupt: damage, where it is. LogError.
     """
     name = namespace_of(source, target, namespace=namespace)
     async with _open_old(source, name) as old:
+        # Before the new place is made: with how many partitions it is made cannot be changed.
+        if partitions != 1 and await _holds_stored(old):
+            if partitions is not None:
+                raise _refuse_many(old, partitions)
+            partitions = 1
         new = await open_log(target, namespace=name, partitions=partitions)
         async with _closing(new):
             return await copy_between(old, new, lambda: _open_again(new, name), progress=progress, clock=clock)
@@ -184,6 +190,21 @@ async def _open_old(url: str, namespace: str) -> AsyncGenerator[Log]:
     log = await open_log(url, namespace=namespace)
     async with _closing(log):
         yield log
+
+
+async def _holds_stored(log: Log) -> bool:
+    """Whether it is the namespace of an application that is event-sourced by itself. Such have one partition."""
+    topic = Topics(log.namespace).stored
+    await log.refresh((topic, 0))
+    return log.partition_count == 1 and log.end(topic, 0) > 0
+
+
+def _refuse_many(old: Log, partitions: int) -> CopyRefused:
+    return CopyRefused(
+        f"namespace {old.namespace!r} of {old.url} holds an application that is event-sourced by itself, and such have one "
+        f"partition: copy it with partitions=1 (--partitions 1) or say none, not {partitions}",
+        url=old.url,
+    )
 
 
 @asynccontextmanager
@@ -462,11 +483,7 @@ class _Copying:
         if held is None:
             return
         if self._new.partition_count != 1:
-            raise CopyRefused(
-                f"{self._old.url} holds applications that are event-sourced by themselves, and namespaces with such have one "
-                f"partition: copy to one with partitions=1, not {self._new.partition_count}",
-                url=self._old.url,
-            )
+            raise _refuse_many(self._old, self._new.partition_count)
         same = self._old.partition_count == self._new.partition_count and not (self._old.remote or self._new.remote)
         if same:
             return

@@ -10,12 +10,13 @@ import asyncio
 import json
 import secrets
 import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakSet
 
+from gasoline_es.core.retention import TOMBSTONE
 from gasoline_es.errors import (
     AppendUnknown,
     Fenced,
@@ -27,12 +28,15 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.names import PARTITIONS_DEFAULT, check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
+    CONSUMED,
     Appended,
+    Compaction,
     Epoch,
     Log,
     LogInfo,
     Member,
     Named,
+    NamingTail,
     NewRecord,
     Offset,
     Outcome,
@@ -41,17 +45,22 @@ from gasoline_es.log.port import (
     Position,
     Problem,
     Record,
+    Rules,
     Section,
     SegmentInfo,
-    Tail,
+    Source,
+    TailSource,
     Wanted,
     about_json,
     check_partition,
     check_sections,
     check_size,
     check_value,
+    horizon_moved,
 )
 
+Records = list[Record | None]
+"""None: it was removed. So numbers stay what they are."""
 Fault = type[NoSpace] | type[LogFailed] | type[Fenced] | type[AppendUnknown]
 
 
@@ -71,8 +80,10 @@ class MemoryStore:
     lock: threading.RLock = field(default_factory=threading.RLock)
     log_id: str = field(default_factory=lambda: secrets.token_hex(16))
     namespaces: dict[str, int] = field(default_factory=dict[str, int])
-    owned: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
-    shared: dict[tuple[str, int], list[Record]] = field(default_factory=dict[tuple[str, int], list[Record]])
+    owned: dict[tuple[str, int], Records] = field(default_factory=dict[tuple[str, int], "Records"])
+    """By offset."""
+    shared: dict[tuple[str, int], Records] = field(default_factory=dict[tuple[str, int], "Records"])
+    horizons: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     held: dict[tuple[str, int], _Held] = field(default_factory=dict[tuple[str, int], _Held])
     living: set[str] = field(default_factory=set[str])
     told: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -83,7 +94,7 @@ class MemoryStore:
 _stores: dict[str, MemoryStore] = {}
 
 
-class MemoryTail(Tail):
+class MemoryTail(NamingTail):
     """Position: ``{"count": records passed}``."""
 
     def __init__(self, log: MemoryLog, key: tuple[str, int], position: Position | None) -> None:
@@ -96,18 +107,22 @@ class MemoryTail(Tail):
 
     def poll(self, max_records: int = 10_000) -> list[Record]:
         """Return the records published since the last poll."""
-        records = self._log.store.shared.get(self._key, [])[self._count : self._count + max_records]
-        self._count += len(records)
-        return records
+        return [record for _, record in self.poll_named(max_records)]
 
     def poll_named(self, max_records: int) -> list[Named]:
         """Do the same, and name each record by its number."""
-        first = self._count
-        return [Named(str(first + number), record) for number, record in enumerate(self.poll(max_records))]
+        all_records, found = self._log.store.shared.get(self._key, []), list[Named]()
+        while self._count < len(all_records) and len(found) < max_records:
+            record = all_records[self._count]
+            if record is not None:
+                found.append(Named(str(self._count), record))
+            self._count += 1
+        return found
 
     def waiting(self) -> int:
         """Return how many records no poll has returned."""
-        return len(self._log.store.shared.get(self._key, [])) - self._count
+        records = self._log.store.shared.get(self._key, [])
+        return sum(records[number] is not None for number in range(self._count, len(records)))
 
     @property
     def position(self) -> Position:
@@ -339,7 +354,69 @@ class MemoryLog(Log):
         self._readable()
         records = self.store.owned.get((topic, partition), [])
         end = len(records) if stop is None else min(stop, len(records))
-        return (records[offset] for offset in range(max(0, start), end))
+        return self._read((topic, partition), records, max(0, start), end, self.horizon(topic, partition))
+
+    def _read(self, feed: tuple[str, int], records: Records, start: int, end: int, horizon: int) -> Iterator[Record]:
+        for offset in range(start, end):
+            record = records[offset]
+            if record is not None:
+                yield record
+        if start < (now := self.horizon(*feed)) != horizon:
+            raise horizon_moved(*feed, start, now)
+
+    def horizon(self, topic: str, partition: int) -> Offset:
+        """Return the offset below which tombstones may be gone (see the port)."""
+        return Offset(self.store.horizons.get((topic, partition), 0))
+
+    async def compact(
+        self,
+        rules: Rules,
+        *,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        gain_min: float = 0.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compaction:
+        """Remove what the rules give up (see the port). All at once: there are no segments."""
+        self._usable()
+        with self.store.lock:
+            feeds = {**self.store.shared}
+            while True:
+                for (topic, _), records in feeds.items():
+                    if rules.observes(topic):
+                        for record in list(records):
+                            if record is not None:
+                                rules.observe(record, sealed=True)
+                if not rules.again():
+                    break
+            removed: dict[str, dict[str, int]] = {}
+            for feed, records in sorted(feeds.items()):
+                if rules.judges(feed[0]):
+                    for reason, count in self._compact(feed, records, rules, dry_run).items():
+                        removed.setdefault(feed[0], {})[reason] = count + removed.get(feed[0], {}).get(reason, 0)
+            if progress is not None:
+                progress(1, 1)
+        return Compaction("log", dry_run, removed=removed)
+
+    def _compact(self, feed: tuple[str, int], records: Records, rules: Rules, dry_run: bool) -> Mapping[str, int]:
+        position = rules.consumed(*feed)
+        passed = 0 if position is None else int(position.get("count", 0))
+        removed: Counter[str] = Counter()
+        for number, record in enumerate(records):
+            if record is None:
+                continue
+            reason = CONSUMED if number < passed else rules.gives_up(record)
+            if reason is None:
+                continue
+            removed[reason] += 1
+            if dry_run:
+                continue
+            records[number] = None
+            if record.offset is not None and feed in self.store.owned:
+                self.store.owned[feed][record.offset] = None
+                if reason == TOMBSTONE:
+                    self.store.horizons[feed] = max(self.store.horizons.get(feed, 0), record.offset + 1)
+        return removed
 
     def read_at(
         self, topic: str, partition: int, offsets: Sequence[int], places: Sequence[int] | None = None
@@ -347,7 +424,8 @@ class MemoryLog(Log):
         """Return the records at these ascending offsets (see the port)."""
         self._readable()
         records = self.store.owned.get((topic, partition), [])
-        missing = [offset for offset in offsets if not 0 <= offset < len(records)]
+        found = [records[offset] if 0 <= offset < len(records) else None for offset in offsets]
+        missing = [offset for offset, record in zip(offsets, found, strict=True) if record is None]
         if missing:
             raise LogError(
                 f"topic {topic!r}, partition {partition} has no record at offset {missing[:3]}",
@@ -355,17 +433,23 @@ class MemoryLog(Log):
                 partition=partition,
                 offsets=missing,
             )
-        return [records[offset] for offset in offsets]
+        return [record for record in found if record is not None]
 
     def end(self, topic: str, partition: int) -> Offset:
         """Return the offset after the last record (see the port)."""
         self._readable()
         return Offset(len(self.store.owned.get((topic, partition), [])))
 
-    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> MemoryTail:
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()
         return MemoryTail(self, (topic, partition), position)
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any topic for reading (see the port)."""
+        return TailSource(self.tail(topic, partition, position))
 
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted (see the port)."""
@@ -373,6 +457,8 @@ class MemoryLog(Log):
         best: Record | None = None
         # What handles append side by side need not be in order of time to the microsecond: all since then are looked at.
         for record in reversed(self.store.shared.get((topic, partition), ())):
+            if record is None:
+                continue
             if record.time_us < since_us:
                 break
             if (best is None or record.time_us > best.time_us) and wanted(record):

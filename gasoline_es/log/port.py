@@ -21,10 +21,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, NewType
+from typing import Any, Final, Literal, NamedTuple, NewType, Protocol
 
 from gasoline_es.core.topics import is_reserved, is_topic_name
-from gasoline_es.errors import LogCorrupt, LogError, RecordTooLarge, TopicRefused
+from gasoline_es.errors import HorizonMoved, LogCorrupt, LogError, RecordTooLarge, TopicRefused
 
 Offset = NewType("Offset", int)
 Epoch = NewType("Epoch", int)
@@ -154,6 +154,8 @@ class SegmentInfo:
     batches: int
     records: int
     closed: bool
+    compacted: bool = False
+    """Whether the cleaner has written it anew. Then records are those that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,66 @@ class Problem:
     reason: str
 
 
+CONSUMED: Final = "consumed"
+"""Why a command goes: the owner has consumed it, durably."""
+VOID: Final = "void"
+"""Why a record goes that never counted."""
+
+
+class Rules(Protocol):
+    """What may be removed from a log; the log itself knows nothing of what records mean.
+
+    The log first shows what it holds (:meth:`observe`), as often as :meth:`again` asks for that, and then asks of each record
+    that may be removed whether it is to be. Only records that count are shown; in what order is not promised, but those
+    of one segment come in theirs, and what is not sealed comes last.
+    """
+
+    def observes(self, topic: str) -> bool:
+        """Whether records of this topic are to be shown, in this pass."""
+        ...
+
+    def observe(self, record: Record, *, sealed: bool) -> None:
+        """Take note of a record. ``sealed`` False: it is durable and counts, and nothing may rest on it being there yet."""
+        ...
+
+    def again(self) -> bool:
+        """Whether all are to be shown once more. Called when all were shown."""
+        ...
+
+    def judges(self, topic: str) -> bool:
+        """Whether any record of this topic may ever be given up."""
+        ...
+
+    def gives_up(self, record: Record) -> str | None:
+        """Return why a record may go, None if it stays. ``TOMBSTONE`` (core/retention.py): the horizon is raised first."""
+        ...
+
+    def consumed(self, topic: str, partition: int) -> Mapping[str, Any] | None:
+        """Return the position up to which a many-writer topic's partition was consumed for good; None: it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What :meth:`Log.compact` did, or would do."""
+
+    by: Literal["log", "broker", "another"] = "log"
+    """Who cleans: this call did; the broker does by itself; or another cleaner is at work, and nothing was done."""
+    dry_run: bool = False
+    segments: int = 0
+    """How many were looked at, which nobody will write to any more."""
+    open: int = 0
+    """How many were left alone, as they may still be written to, or it is not decided yet what of them counts."""
+    rewritten: int = 0
+    emptied: int = 0
+    """How many of those rewritten have no record left."""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    """Of all segments that were looked at."""
+    removed: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """Topic → why → how many records."""
+
+
 class Tail(ABC):
     """Reads a many-writer topic's partition forward, from a position."""
 
@@ -202,14 +264,18 @@ class Tail(ABC):
         while self.poll():
             pass
 
-    @abstractmethod
-    def poll_named(self, max_records: int) -> list[Named]:
-        """Do as :meth:`poll`, and name each record."""
-
     @property
     @abstractmethod
     def position(self) -> Position:
         """How far the polls have come: store it, and give it to :meth:`Log.tail` to go on from there."""
+
+
+class NamingTail(Tail):
+    """A tail that can tell the names of its records, as those do of a log that has everything at hand."""
+
+    @abstractmethod
+    def poll_named(self, max_records: int) -> list[Named]:
+        """Do as :meth:`poll`, and name each record."""
 
 
 class Source(ABC):
@@ -244,9 +310,9 @@ class Source(ABC):
 
 
 class TailSource(Source):
-    """The source of a log that has everything at hand."""
+    """The source of a log that has everything at hand: nothing that was published there is ever gone."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: NamingTail) -> None:
         self._tail = tail
 
     async def poll(self, max_records: int) -> list[Named]:
@@ -277,6 +343,8 @@ class Log(ABC):
     writable: bool
     remote: bool = False
     """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
+    appends_apart: bool = False
+    """Whether each partition's sections are served on their own, so that nothing is won by appending them together."""
     time_unit_us: int = 1
     """Times of records are kept to so many microseconds."""
     derived: str | None = None
@@ -294,7 +362,8 @@ class Log(ABC):
         """Append the sections in one group; an outcome for each, in order, given when its fate is known.
 
         On ``Appended`` the section is durable (survives power loss) and counts. At most one section per
-        ``(partition, epoch)``. Calls are served one after the other. ``RecordTooLarge`` is raised for the whole call,
+        ``(partition, epoch)``. Calls are served one after the other, or those for one partition where it
+        :attr:`appends_apart`. ``RecordTooLarge`` is raised for the whole call,
         before anything is written; a log that failed raises :class:`LogFailed` likewise.
         """
 
@@ -310,11 +379,14 @@ class Log(ABC):
         """
         raise NotImplementedError
 
-    async def partitions_of(self, topic: str) -> int:
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
         """Return how many partitions a topic of others has, one that an owner's section may emit records to.
 
-        Memory, file: as many as the namespace, and any topic is there. Kafka: as the cluster has it, as of a minute ago at
-        most. Raises: TopicRefused: it is not there, or is one of a namespace's own. LogError: its servers do not answer.
+        ``reading``: one that is to be read. Memory, file: as many as the namespace, and any topic is there. Kafka: as the
+        cluster has it, as of a minute ago at most.
+
+        Raises: TopicRefused: it is not there, this process may not write (or read) there, or it is one of a namespace's own.
+            LogError: its servers do not answer.
         """
         check_foreign(topic, self.namespace)
         return self.partition_count
@@ -408,6 +480,7 @@ class Log(ABC):
     def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
         """Open a many-writer topic's partition for reading from ``position`` (None: from its start)."""
 
+    @abstractmethod
     async def source(
         self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
     ) -> Source:
@@ -416,7 +489,6 @@ class Log(ABC):
         Raises: LogError: the topic is not there; or records after the position are gone, unless ``past_lost``: then it goes
         on with the first that is there.
         """
-        return TailSource(self.tail(topic, partition, position))
 
     @abstractmethod
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
@@ -435,6 +507,36 @@ class Log(ABC):
         is a delay of more than a few milliseconds for what another process published.
         """
 
+    def horizon(self, topic: str, partition: int) -> Offset:
+        """Return the offset below which tombstones of a single-writer topic may have been removed; 0: none was.
+
+        Whoever has read the topic's partition from before, up to an offset below it, may believe in what was taken back:
+        that is to be thrown away, and read from the start.
+        """
+        del topic, partition
+        return Offset(0)
+
+    async def compact(
+        self,
+        rules: Rules,
+        *,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        gain_min: float = 0.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compaction:
+        """Remove what the rules give up, and what never counted. Others may read and write meanwhile.
+
+        Offsets and positions stay what they are, and no offset is given again. ``dry_run``: only say what would be removed.
+        ``bytes_per_s``: read and write no more than that. ``gain_min``: leave a segment alone unless so great a part of it
+        would go. ``progress``: told how much of how much is done. Cancelled: what was done stays, and the next call does
+        the rest.
+        Kafka: the broker's own cleaner works by the topics' policies, and this does nothing.
+        Raises: LogCorrupt: the log is damaged. NoSpace: there is no room for what is left of a segment. LogError.
+        """
+        del rules, bytes_per_s, gain_min, progress
+        return Compaction("broker", dry_run)
+
     @abstractmethod
     def info(self) -> LogInfo:
         """Return what ``log info`` shows."""
@@ -442,6 +544,21 @@ class Log(ABC):
     @abstractmethod
     def verify(self) -> Iterator[Problem | SegmentInfo]:
         """Check every published byte; yield each segment when done with it and each problem when met, in file order."""
+
+    def checkpoint(self) -> bytes:
+        """Return a digest of all that is published, one line of JSON: to hold the log to it later (:meth:`against`).
+
+        Raises: LogCorrupt. LogError: of this log there are no bytes to check.
+        """
+        raise LogError(f"{self.url} has no bytes to check: a checkpoint is taken of a log in files")
+
+    def against(self, checkpoint: bytes) -> Iterator[Problem]:
+        """Yield each place where the log is neither what it was at a checkpoint, nor that without what the cleaner removed.
+
+        Whatever was appended since is no matter. Raises: LogError: it is not a checkpoint of this log.
+        """
+        del checkpoint
+        raise LogError(f"{self.url} has no bytes to check: a checkpoint is taken of a log in files")
 
     @abstractmethod
     async def close(self) -> None:
@@ -457,6 +574,17 @@ def about_json(about: Mapping[str, Any]) -> str:
 
 
 # --- what every log checks --------------------------------------------------------------------------------------------
+
+
+def horizon_moved(topic: str, partition: int, start: int, horizon: int) -> HorizonMoved:
+    """Return the error of a read from ``start`` on while tombstones below ``horizon`` were removed."""
+    return HorizonMoved(
+        f"tombstones of topic {topic!r}, partition {partition}, below offset {horizon} were removed while it was read from "
+        f"offset {start} on: read it again",
+        topic=topic,
+        partition=partition,
+        horizon=horizon,
+    )
 
 
 def check_partition(partition: int, count: int, namespace: str) -> None:
@@ -492,14 +620,14 @@ def check_sections(sections: Sequence[Section]) -> None:
 def check_value(topic: str, key: str, value: bytes) -> None:
     """Raises: ValueError: a record's value has a line feed."""
     if b"\n" in value:
-        raise ValueError(f"the value of record {key!r} for topic {topic!r} has a line feed")
+        raise ValueError(f"the value of record {key[:300]!r} for topic {topic!r} has a line feed")
 
 
 def check_size(topic: str, partition: int, key: str, size: int, *, exact: bool = False) -> None:
     """Raises: RecordTooLarge: a record takes more bytes than :data:`RECORD_BYTES_MAX`."""
     if size > RECORD_BYTES_MAX:
         raise RecordTooLarge(
-            f"a record for topic {topic!r}, key {key!r}, takes {'' if exact else 'about '}{size} bytes; "
+            f"a record for topic {topic!r}, key {key[:300]!r}, takes {'' if exact else 'about '}{size} bytes; "
             f"the limit is {RECORD_BYTES_MAX}: keep large values elsewhere and record where",
             topic=topic,
             partition=partition,

@@ -17,7 +17,7 @@ from gasoline_es.core.ports import StoredView
 from gasoline_es.core.stored_events import Numbered, decode_some
 from gasoline_es.core.storing import Store
 from gasoline_es.engine import node_on
-from gasoline_es.errors import Fenced, GasolineError, NoOwner, RecordTooLarge
+from gasoline_es.errors import Fenced, GasolineError, LogError, NoOwner, RecordTooLarge
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.persistence.together import BYTES_AT_ONCE, Result, StoredTogether
@@ -162,10 +162,10 @@ class Journal:
 
     async def _view(self) -> StoredView:
         self._node.check()
-        return self._readable(await self._node.stored(0))
+        return self._readable(await self._node.viewing.stored(0))
 
     def _view_now(self) -> StoredView | None:
-        view = self._node.stored_now(0)
+        view = self._node.viewing.stored_now(0)
         return None if view is None else self._readable(view)
 
     def _readable(self, view: StoredView) -> StoredView:
@@ -219,7 +219,19 @@ def _in_order(events: list[Numbered], selection: Selection) -> Selected:
 @asynccontextmanager
 async def open_journal(url: str, namespace: str) -> AsyncGenerator[Journal]:
     """Open an application's sequences for as long as the block lasts. Raises on entering: as of ``Gasoline.open``."""
-    async with journal_on(await open_log(url, namespace=namespace, partitions=1)) as journal:
+    try:
+        log = await open_log(url, namespace=namespace, partitions=1)
+    except LogError as error:
+        if "wanted" not in error.fields:
+            raise
+        # Whoever uses the package has wanted no number of partitions: what is told of one helps nobody.
+        raise LogError(
+            f"namespace {namespace!r} in {url} was made with {error.fields['partitions']} partitions, and an application's "
+            f"has one. Nothing that it recorded is there: remove the namespace's topics from the cluster, and make them with "
+            f"--partitions 1 or let the application do it; in files, take another directory",
+            **error.fields,
+        ) from error
+    async with journal_on(log) as journal:
         yield journal
 
 

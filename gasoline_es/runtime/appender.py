@@ -1,6 +1,9 @@
-"""Group commit: one append at a time for all partitions of this process; what arrives meanwhile goes into the next.
+"""Group commit: one append at a time; what arrives meanwhile goes into the next.
 
-There is no delay to gather more: an idle log takes the first section at once, a busy one gathers by being busy.
+There is no delay to gather more: an idle log takes the first section at once, a busy one gathers by being busy. A log of one
+file takes one append at a time for all partitions of this process (:class:`Appender`), for they share a sync. On one whose
+sections are transactions of their own (:attr:`~gasoline_es.log.port.Log.appends_apart`) each partition has appends of its own
+(:class:`AppendersApart`): none waits for the slowest of the others.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from gasoline_es.engine_log import EngineLog
@@ -46,6 +50,7 @@ class Appender:
         self._ended = 0
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._held = False
+        self._ending = False
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="gasoline-appender")
@@ -62,6 +67,11 @@ class Appender:
             self._idle = None
             if not idle.done():
                 idle.set_result(None)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Its task while it is at work, or waits for work."""
+        return [] if self._task is None or self._task.done() else [self._task]
 
     @property
     def resting(self) -> bool:
@@ -98,12 +108,26 @@ class Appender:
 
     async def flush(self) -> None:
         """Wait until what is to be appended now has been, or has failed; not for what comes up meanwhile."""
+        future = self.flushed()
+        if future is not None:
+            await future
+
+    def flushed(self) -> asyncio.Future[None] | None:
+        """Do as :meth:`flush` does, as of now; None: there is nothing to wait for."""
         last = self._begun + (1 if self._dirty else 0)
         if self._ended >= last or self._task is None or self._task.done():
-            return
+            return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushing.append((last, future))
-        await future
+        return future
+
+    def leave(self, source: Source) -> None:
+        """The source will ask no more; what it has asked for is still appended."""
+
+    def end(self) -> None:
+        """Stop once nothing is to be appended any more."""
+        self._ending = True
+        self._wake()
 
     async def close(self) -> None:
         """Append what is left, then stop."""
@@ -119,8 +143,11 @@ class Appender:
         create_future = asyncio.get_running_loop().create_future
         while True:
             if not self._dirty:
+                if self._ending:
+                    return
                 self._idle = create_future()
                 await self._idle
+                continue
             self._begun += 1
             try:
                 await self._append_dirty()
@@ -189,6 +216,66 @@ class Appender:
             if isinstance(outcome, LogFailed):
                 self._failed(outcome)
                 break
+
+
+class AppendersApart:
+    """An appender for each source, behind what :class:`Appender` offers for all of them together."""
+
+    def __init__(self, log: Log, failed: Callable[[LogError], None], recording: Recording) -> None:
+        self._make = partial(Appender, log, failed, recording)
+        self._of: dict[Source, Appender] = {}
+        self._ending: set[Appender] = set()
+        """Of sources that left while something of theirs was being appended, until the next look."""
+
+    def start(self) -> None:
+        """Nothing: each begins with the first that its source asks for."""
+
+    def ask(self, source: Source) -> None:
+        """See that the source's section is in the next append of its own."""
+        appender = self._of.get(source)
+        if appender is None:
+            appender = self._of[source] = self._make()
+            appender.start()
+        appender.ask(source)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Those that are at work, or wait for work."""
+        return [task for one in (*self._of.values(), *self._ending) for task in one.tasks]
+
+    @property
+    def resting(self) -> bool:
+        """Never: nothing is appended here in the event loop's place."""
+        return False
+
+    def append_now(self, decide: Callable[[], _T]) -> _T:
+        raise AssertionError("only an appender that is resting appends at once")
+
+    def leave(self, source: Source) -> None:
+        """The source will ask no more; what it has asked for is still appended."""
+        self._ending = {one for one in self._ending if one.tasks}
+        appender = self._of.pop(source, None)
+        if appender is not None:
+            appender.end()
+            self._ending.add(appender)
+
+    async def flush(self) -> None:
+        """Wait until what is to be appended now has been, or has failed; not for what comes up meanwhile."""
+        waiting = [future for one in (*self._of.values(), *self._ending) if (future := one.flushed()) is not None]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def close(self) -> None:
+        """Append what is left, then stop."""
+        await asyncio.gather(*(one.close() for one in (*self._of.values(), *self._ending)))
+
+
+Appending = Appender | AppendersApart
+
+
+def make_appender(log: Log, failed: Callable[[LogError], None], recording: Recording) -> Appending:
+    """Return the appender that suits the log. ``failed``: told when the log is of no use any more."""
+    return (AppendersApart if log.appends_apart else Appender)(log, failed, recording)
 
 
 def _refused(error: Exception) -> LogError:

@@ -490,7 +490,9 @@ class Driver:
 
     def _refused(self, live: Live, error: TopicRefused) -> None:
         """A step cannot be carried out as things are: the run is over, and nothing of the step is recorded."""
-        self._finish(live.partition, live, Died(error_info(error), code_at_fault=True))
+        told = TopicRefused(f"{error.message}; then wake the workflow", **error.fields)
+        told = told.with_traceback(error.__traceback__)
+        self._finish(live.partition, live, Died(error_info(told), code_at_fault=True))
 
     @property
     def next_eviction(self) -> float | None:

@@ -8,18 +8,19 @@ fenced, so whoever it was before records nothing more. One batch is under way at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from gasoline_es.core.commands import Asked
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.letters import Letter
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import DefinitionError, LogError
+from gasoline_es.errors import DefinitionError, LogError, TopicRefused
 from gasoline_es.log.port import Named, Position, Source
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
+from gasoline_es.runtime.sharing import peers_of
 
 _log = EngineLog(__name__)
 
@@ -30,7 +31,11 @@ BATCH_BYTES: Final = 4_000_000
 AGAIN_S: Final = 2.0
 """A partition that could not be read, or whose append failed, is tried again so much later."""
 LOOK_AGAIN_S: Final = 1.0
+COUNT_AGAIN_S: Final = 60.0
+"""A topic may be given more partitions: so often it is looked how many it has."""
 LAG_AGAIN_S: Final = 5.0
+READERS_AGAIN_S: Final = 10.0
+"""So often it is looked whether the workers that are to read do."""
 
 Led = tuple[Sequence[Asked], ErrorInfo | None]
 """What a record leads to, or why it is a dead letter."""
@@ -59,24 +64,31 @@ class Ingesting:
         self._start: Final[Literal["earliest", "latest"]] = start
         self._past_lost: Final = past_lost
         self._count = 0
+        self._count_first = 0
+        """So many partitions the topic had when this began; of what was added since, nothing has been passed by."""
         self._letter_partitions = 1
         self._tasks: set[asyncio.Task[None]] = set()
         self._news: set[asyncio.Event] = set()
         self._endings: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is not there."""
+        """Begin. Raises: DefinitionError: it runs already. TopicRefused: one of the two topics is closed, or not there."""
         node = self._node
         if self._pipeline in node.pipelines:
             raise DefinitionError(f"this process already ingests by the name {self._pipeline!r}: give another `name=`")
-        self._count = await node.log.partitions_of(self._topic)
+        self._count = self._count_first = await node.log.partitions_of(self._topic, reading=True)
         self._letter_partitions = await node.log.partitions_of(self._dead_letters)
         node.pipelines.add(self._pipeline)
         self._endings = [node.on_change(self._heard), node.on_taken(self._taken)]
+        self._spawn(self._count_again(), "gasoline-ingest-count")
+        self._spawn(self._look_for_readers(), "gasoline-ingest-readers")
 
     async def stop(self) -> None:
         """Read no more. What was handed to an append already still counts, with its position."""
-        for end in self._endings:
+        if not self._endings:
+            return  # it has not begun: the name may be another's
+        endings, self._endings = self._endings, []
+        for end in endings:
             end()
         tasks = list(self._tasks)
         for task in tasks:
@@ -91,12 +103,70 @@ class Ingesting:
             news.set()
 
     def _taken(self, partition: Partition) -> None:
-        topics, count = self._node.topics, self._node.log.partition_count
-        for number in range(self._count):
-            if partition_of_slot(topics.source_slot(self._pipeline, self._topic, number), count) == partition.index:
-                task = self._node.spawn(self._keep_reading(partition, number), f"gasoline-ingest-{number}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        self._begin(partition, range(self._count))
+
+    def _begin(self, partition: Partition, numbers: range) -> None:
+        for number in numbers:
+            if self._partition_of(number) == partition.index:
+                self._spawn(self._keep_reading(partition, number), f"gasoline-ingest-{number}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._node.spawn(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_for_readers(self) -> None:
+        """Say which partitions of the topic nobody reads, because the workers that should do not ingest."""
+        before, told = frozenset[str](), frozenset[str]()
+        while True:
+            await asyncio.sleep(READERS_AGAIN_S)
+            lacking = self._workers_without()
+            # Only who is found twice: one that starts may be about to.
+            idle = frozenset(lacking) & before
+            if idle - told:
+                workers, unread = ", ".join(sorted(idle)), sorted(n for one in idle for n in lacking[one])
+                _log.warning(
+                    "pipeline %s: %d of %d partitions of %s are read by nobody, because %s would have to and does not "
+                    "ingest by this name: let every worker ingest",
+                    self._pipeline,
+                    len(unread),
+                    self._count,
+                    self._topic,
+                    workers,
+                    extra={"pipeline": self._pipeline, "topic": self._topic, "unread": unread, "workers": sorted(idle)},
+                )
+            before, told = frozenset(lacking), idle
+
+    def _workers_without(self) -> dict[str, list[int]]:
+        """Return the workers that own a partition whose owner is to read, and do not ingest; with what they should read."""
+        log = self._node.log
+        without = {
+            peer.incarnation
+            for peer in peers_of(log.members())
+            if peer.pipelines is not None and self._pipeline not in peer.pipelines
+        }
+        found: dict[str, list[int]] = {}
+        for number in range(self._count) if without else ():
+            owner = log.owner(self._partition_of(number))
+            if owner is not None and owner.alive and owner.incarnation in without:
+                found.setdefault(owner.incarnation, []).append(number)
+        return found
+
+    def _partition_of(self, number: int) -> int:
+        """Return whose owner reads a partition of the topic."""
+        slot = self._node.topics.source_slot(self._pipeline, self._topic, number)
+        return partition_of_slot(slot, self._node.log.partition_count)
+
+    async def _count_again(self) -> None:
+        while self._node.failure is None:
+            await asyncio.sleep(COUNT_AGAIN_S)
+            try:
+                count = await self._node.log.partitions_of(self._topic, reading=True)
+            except (LogError, TopicRefused):
+                continue  # those that read it say so
+            before, self._count = self._count, max(self._count, count)
+            for partition in list(self._node.partitions.values()):
+                self._begin(partition, range(before, self._count))
 
     def _owns(self, partition: Partition) -> bool:
         return not partition.lost and self._node.partitions.get(partition.index) is partition
@@ -105,7 +175,7 @@ class Ingesting:
         while self._owns(partition):
             try:
                 await self._read(partition, number)
-            except LogError as error:
+            except (LogError, TopicRefused) as error:
                 if not self._owns(partition) or self._node.failure is not None:
                     return
                 _log.error(
@@ -121,11 +191,13 @@ class Ingesting:
     async def _read(self, partition: Partition, number: int) -> None:
         key = self._node.topics.source_key(self._pipeline, self._topic, number)
         position = partition.position_of(key)
+        # Where there is no place for dead letters the append of one would cost the partition, and all that goes on there.
+        self._letter_partitions = await self._node.log.partitions_of(self._dead_letters)
         source = await self._node.log.source(self._topic, number, position, past_lost=self._past_lost)
         news = asyncio.Event()
         self._news.add(news)
         try:
-            if position is None and self._start == "latest":
+            if position is None and self._start == "latest" and number < self._count_first:
                 await source.skip()
                 await self._record(partition, (), key, source.position)
             await self._go_on(partition, number, source, key, news)

@@ -19,7 +19,7 @@ from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Appended, Log, NewRecord, Outcome, Record, Section, Tail
-from gasoline_es.runtime.appender import Appender
+from gasoline_es.runtime.appender import Appending
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.partition import message_record
 
@@ -35,7 +35,7 @@ POLL_MAX: Final = 500
 class Outgoing:
     """The messages this process sends from outside of bodies: sections without an epoch, and nobody else's."""
 
-    def __init__(self, log: Log, topics: Topics, appender: Appender, published: Callable[[], None]) -> None:
+    def __init__(self, log: Log, topics: Topics, appender: Appending, published: Callable[[], None]) -> None:
         self._log = log
         self._topics = topics
         self._appender = appender
@@ -185,7 +185,7 @@ class Messages:
         log: Log,
         topics: Topics,
         clock: Clock,
-        appender: Appender,
+        appender: Appending,
         spawn: Callable[[Coroutine[None, None, None], str], object],
     ) -> None:
         self.outgoing = Outgoing(log, topics, appender, self.heard)

@@ -9,36 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.commands import Asked, Reply, Request, Yield, encode_request
 from gasoline_es.core.events import PruneRule
-from gasoline_es.core.filters import Filters
 from gasoline_es.core.ids import partition_of
 from gasoline_es.core.ports import (
-    BesideView,
-    Foldable,
-    OnTagged,
-    ParkedView,
-    ScheduleView,
-    StoredView,
     ViewKeeper,
-    Views,
 )
-from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
 from gasoline_es.engine_log import EngineLog
-from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, NoSpace, PartitionOwned
-from gasoline_es.log.ends import decided_end
+from gasoline_es.errors import Fenced, LogError, LogFailed, NoSpace, PartitionOwned
 from gasoline_es.log.moved import check_not_moved
 from gasoline_es.log.port import Log, NewRecord, Owner, Ownership
 from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
-from gasoline_es.runtime.appender import Appender
+from gasoline_es.runtime.appender import make_appender
 from gasoline_es.runtime.batch import Batch
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.fitting import require_fit
@@ -49,6 +37,7 @@ from gasoline_es.runtime.partition import Partition
 from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.unparking import Unparking
+from gasoline_es.runtime.viewing import Viewing
 from gasoline_es.runtime.watching import Watches
 
 if TYPE_CHECKING:
@@ -61,26 +50,11 @@ ROLL_BACK_WAIT_S = 0.5
 """How long after an append that found no space the engine tries to go on."""
 
 
+FLUSH_LIMIT_S = 5.0
+"""So long the end of a process waits for servers that do not answer; they have answered within milliseconds, or are away."""
+
 YIELD_WAIT_S = 2.0
 """A process that yielded a partition to a worker does not take it back within this time."""
-
-FOLD_CHUNK = 500
-"""So many events are folded before the event loop gets a turn."""
-FOLD_CHUNKS = 20
-"""So many times before somebody looks whether too much is in memory."""
-
-SAVE_AFTER_S = 1.0
-"""So long after an event became durable its workflow is stored as it stands then: a start folds what came since."""
-SAVE_AGAIN_S = 1.0
-SAVES_REST = 10
-"""After storing, nothing is stored for so many times as long as it took: a large row that keeps changing is written seldom."""
-SAVE_REST_MAX_S = 10.0
-UNSAVED_MAX = 5_000
-"""So many workflows are in this process's memory at most because they are not stored, while views are folded."""
-LET_GO_AGAIN_S = 1.0
-"""So long after others had not stored enough, one who reads looks again whether they have."""
-LOAD_RATHER_THAN_FOLD = 10_000
-"""Views that others have stored so many events further are loaded anew."""
 
 
 class Node:
@@ -101,23 +75,15 @@ class Node:
         self.failure: LogError | None = None
         self._shown = not log.remote
         """Whether the others know that something may come from this process. On one machine they always do."""
-        self._keeper = keeper
-        self._views: dict[int, Views] = {}
-        """Those that were needed so far."""
-        self._on_tagged: OnTagged | None = None
-        self._saving: asyncio.TimerHandle | None = None
-        self._save_rest_s = 0.0
-        self._let_go_again = 0.0
+        self.viewing = Viewing(self, keeper)
+        """The views of all partitions, owned or not."""
         self.recording = Recording()
         self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
         """Tells how far the projections are that this process keeps up: by name, topic and partition."""
-        self._appender = Appender(log, self._log_failed, self.recording)
+        self._appender = make_appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
         """Held by who takes or releases a partition. They give calls their order, and go with a caller that is cancelled."""
-        self._folding = [asyncio.Lock() for _ in range(log.partition_count)]
-        """Held by whoever folds events of a partition that is not owned, or puts other views in the place of its views. A
-        take-over holds it itself until the partition is owned: it goes on where its caller is cancelled."""
         self.watches = Watches()
         """Who waits for the end of a workflow."""
         self._log_changed: set[Callable[[], None]] = set()
@@ -194,7 +160,7 @@ class Node:
 
     async def _take(self, index: int) -> Partition | None:
         # From the claim on: until it has begun, the log may not say how much of the last owner's records counts.
-        async with self._folding[index]:
+        async with self.viewing.folding[index]:
             return await self._take_alone(index)
 
     async def _take_alone(self, index: int) -> Partition | None:
@@ -229,14 +195,7 @@ class Node:
 
     async def _take_over(self, ownership: Ownership) -> Partition:
         index = ownership.partition
-        views = await self._newest_views(index)
-        end = ownership.ends.get(self.topics.events, 0)
-        await self._fold(index, end)
-        while views.drifted:  # the former owner has stored what was only folded now
-            views = await self._load(index, views)
-            await self._fold(index, end)
-        for view, topic in [*self._beside(index), (views.announced, self.topics.registry)]:
-            await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
+        views = await self.viewing.taken_over(ownership)
         partition = Partition(self.log, ownership, views, self.clock, self, self.log.incarnation)
         former = self._former.pop(index, None)
         try:
@@ -335,31 +294,17 @@ class Node:
     def _forget(self, partition: Partition, why: LogError, gone: Sequence[Live] = ()) -> None:
         """Let go of a partition. ``gone``: the workflows that were in memory, if it has let go of itself already."""
         self.partitions.pop(partition.index, None)
+        self._appender.leave(partition)
         if self.driver is not None:
             self.driver.forget(partition, [*gone, *partition.lives.values()])
             self.driver.runner.abandon(lambda workflow_id: self.index_of(workflow_id) in self.partitions)
         if not partition.lost:
             partition.let_go(None, why)
 
-    def behind(self) -> Iterator[tuple[int, int]]:
-        """Yield how many durable events are not folded, for each partition that is owned or being taken."""
-        for index in sorted({*self.partitions, *self._taking}):
-            views = self._views.get(index)
-            if views is not None:  # else it is being loaded, and nobody knows yet
-                yield index, max(self.log.end(self.topics.events, index) - views.next_offset, 0)
-
     def projections_behind(self) -> dict[str, int]:
         """Return by how many durable records of owned partitions the tables of projections are behind, of views and users'."""
-        found: dict[str, int] = {}
-        if not self.partitions:
-            return found
-        if self._keeper.keeps:
-            found[self._keeper.name] = sum(
-                max(self.log.end(f"{self.log.namespace}.{topic}", index) - offset, 0)
-                for index in self.partitions
-                for topic, offset in self._views[index].stored_offsets().items()
-            )
-        for name, reached in self.projected().items():
+        found = self.viewing.stored_behind()
+        for name, reached in self.projected().items() if self.partitions else ():
             found[name] = sum(
                 max(self.log.end(topic, index) - offset, 0)
                 for (topic, index), offset in reached.items()
@@ -367,224 +312,19 @@ class Node:
             )
         return found
 
-    # --- views --------------------------------------------------------------------------------------------------------
-
-    async def views(self, index: int) -> Views:
-        """Return a partition's views as of now: those of an owned one are, others are read up to the log's end.
-
-        Raises: LogCorrupt: damage may have cost the partition events. :meth:`readable` has what came before it. NoOwner:
-            whoever takes the partition over does not come to it.
-        """
-        if index not in self.partitions:
-            async with self._folding[index]:
-                if index not in self.partitions:
-                    try:
-                        await self._loaded(index)
-                        end = await self._decided_end(index, self.topics.events)
-                        await self._fold(index, end if self.log.damage is None else None)
-                    except LogError:
-                        self.check()  # a log that failed has been closed: it is told why, not that
-                        raise
-        return self._views[index]
-
-    async def _loaded(self, index: int) -> Views:
-        """Return the views of a partition, with what is folded so far. By who holds the lock of folding it."""
-        views = self._views.get(index)
-        if views is None:
-            views = await self._load(index, None)
-        return views
-
-    async def _load(self, index: int, before: Views | None) -> Views:
-        views: Views = await self._keeper.load(index, before)
-        views.on_tagged = self._on_tagged
-        self._views[index] = views
-        if before is not None:
-            self._unparking.wait_all()  # what was loaded and not folded has told nobody of tags
-        return views
-
-    async def _newest_views(self, index: int) -> Views:
-        """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
-        views = self._views.get(index)
-        if views is None:
-            return await self._load(index, None)
-        stands = await self._keeper.stands(index)
-        ahead = stands.get("events", 0) - views.next_offset
-        for view, topic in self._beside(index):
-            ahead = max(ahead, stands.get(topic.rpartition(".")[2], 0) - view.next_offset)
-        return await self._load(index, views) if views.drifted or ahead > LOAD_RATHER_THAN_FOLD else views
-
-    async def _let_go_of_stored(self) -> None:
-        """Let workflows leave memory that are over, and that others have stored; if that does not help, not again at once."""
-        if self.loop.time() < self._let_go_again:
+    async def given_up(self, index: int) -> None:
+        """Return once whoever gives a partition up, if anybody does, has done so."""
+        async with self._locks[index]:
             return
-        for index, views in list(self._views.items()):
-            if views.unsaved and index not in self.partitions:
-                views.saved_elsewhere((await self._keeper.stands(index)).get("events", 0))
-        if self._too_many_unsaved():
-            self._let_go_again = self.loop.time() + LET_GO_AGAIN_S
 
-    def _too_many_unsaved(self) -> bool:
-        return sum(views.unsaved for views in self._views.values()) >= UNSAVED_MAX
+    @property
+    def taking(self) -> Iterable[int]:
+        """The partitions that are being taken."""
+        return self._taking
 
-    async def _decided_end(self, index: int, topic: str) -> int:
-        return await decided_end(self.log, topic, index, self.clock.monotonic)
-
-    async def schedules(self, index: int) -> ScheduleView:
-        """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
-        return (await self._views_and_beside(index)).schedules
-
-    async def parked(self, index: int) -> ParkedView:
-        """Return a partition's parked signals as of now, by what is durable. Raises: as :meth:`views`."""
-        return (await self._views_and_beside(index)).parked
-
-    async def stored(self, index: int) -> StoredView:
-        """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
-        if self.log.remote:
-            while (partition := self.partitions.get(index)) is not None:
-                if await self._still_owned(partition):
-                    return self._views[index].stored
-        return (await self._views_and_beside(index)).stored
-
-    async def _still_owned(self, partition: Partition) -> bool:
-        """Whether a partition is ours as of now. Where a network lies between, another may have it and be writing there."""
-        asked: asyncio.Future[LogError | None] = self.loop.create_future()
-
-        def done(error: LogError | None) -> None:
-            if not asked.done():
-                asked.set_result(error)
-
-        # An append, also of nothing, is answered only if the partition is still ours. What was under way comes before it.
-        partition.when_durable(done)
-        error = await asked
-        if error is None:
-            return self.partitions.get(partition.index) is partition
-        if not partition.lost:
-            raise error
-        async with self._locks[partition.index]:  # until whoever gives it up has done so
-            self.check()
-        return False
-
-    def stored_now(self, index: int) -> StoredView | None:
-        """The same without looking at the log, where this process owns the partition; None: it does not, or has to look."""
-        at_hand = index in self.partitions and self.failure is None and not self.log.remote
-        return self._views[index].stored if at_hand else None
-
-    async def _views_and_beside(self, index: int) -> Views:
-        _ = await self.views(index)
-        if index not in self.partitions:
-            async with self._folding[index]:
-                if index not in self.partitions:
-                    for view, topic in self._beside(index):
-                        await self._fold_into(view, topic, index, await self._decided_end(index, topic))
-        return self._views[index]
-
-    def _beside(self, index: int) -> list[tuple[BesideView, str]]:
-        """Return the views of what stands beside workflows, each with its topic."""
-        views = self._views[index]
-        topics = self.topics
-        return [(views.schedules, topics.schedules), (views.parked, topics.parked), (views.stored, topics.stored)]
-
-    async def look_up(self, workflow_id: str) -> Summary | None:
-        """Return where a workflow stands now: for an owned partition with what is decided and not durable yet."""
-        index = self.index_of(workflow_id)
-        views = await self.views(index)
-        partition = self.partitions.get(index)
-        live = None if partition is None else partition.lives.get(workflow_id)
-        if live is None:
-            return views.summary(workflow_id)
-        return None if live.state.summary.pruned == "all" else live.state.summary
-
-    async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
-        """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
-        found = await self.first(name, tags, passed)
-        return None if found is None else found.id
-
-    async def first(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> Summary | None:
-        """The same, with where it stands."""
-        best: Summary | None = None
-        for index in range(self.log.partition_count):
-            views = await self.views(index)
-            for workflow_id in views.find(name, tags):
-                summary = views.summary(workflow_id)
-                if workflow_id in passed or summary is None:
-                    continue
-                if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
-                    best = summary
-                break
-        return best
-
-    async def readable(self, index: int) -> tuple[Views, LogCorrupt | None]:
-        """Return a partition's views as far as they can be read, and the damage that ends them."""
-        try:
-            return await self.views(index), None
-        except LogCorrupt as damage:
-            async with self._folding[index]:
-                return await self._loaded(index), damage
-
-    async def counted(self, index: int) -> Views:
-        """Return a partition's views as of now, whose counts are exact."""
-        views = await self.views(index)
-        while views.drifted and index not in self.partitions:
-            async with self._folding[index]:
-                if self._views[index] is views and index not in self.partitions:
-                    await self._load(index, views)
-            views = await self.views(index)
-        return views
-
-    async def matching_as_of(self, index: int, moment_us: int, wanted: Filters) -> Iterator[Summary]:
-        """Return a partition's workflows that matched at a time: by what came before the first event that is younger.
-
-        The log is folded from its start. Raises: as :meth:`views`.
-        """
-        end = await self._decided_end(index, self.topics.events)
-        past = self._keeper.past(wanted)
-        records = self.log.read(self.topics.events, index, 0, end)
-        while past.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for
-            await asyncio.sleep(0)
-        return past.matching()
-
-    async def _fold(self, index: int, stop: int | None) -> None:
-        """Fold a partition's events up to an offset (None: the end, or damage)."""
-        views, more = self._views[index], True
-        while more:
-            more = await self._fold_some(views, self.topics.events, index, stop)
-            if self._too_many_unsaved():  # a long log would not fit into memory
-                if self._keeper.keeps and not self._owned_elsewhere(index):
-                    await self._keeper.save({index: views})
-                else:
-                    await self._let_go_of_stored()
-
-    def _owned_elsewhere(self, index: int) -> bool:
-        """Whether another process owns a partition, and stores its views where this one does."""
-        owner = self.log.owner(index)
-        if owner is None or not owner.alive or owner.mine:
-            return False
-        return not self.log.remote or owner.host == socket.gethostname()
-
-    async def _fold_into(self, view: Foldable, topic: str, index: int, stop: int | None) -> None:
-        """Let a view fold what it has not seen of a topic. What would not fit into memory is stored on the way."""
-        more = True
-        while more:
-            more = await self._fold_some(view, topic, index, stop)
-            if view.unsaved >= UNSAVED_MAX:
-                if self._keeper.keeps and not self._owned_elsewhere(index):
-                    await self._keeper.save({index: self._views[index]})
-                else:
-                    stands = await self._keeper.stands(index)
-                    view.saved_elsewhere(stands.get(topic.rpartition(".")[2], 0))
-
-    async def _fold_some(self, view: Foldable, topic: str, index: int, stop: int | None) -> bool:
-        """Let a view fold some of what it has not seen, letting others have a turn now and then; whether there is more."""
-        if stop is not None and view.next_offset >= stop:
-            return False
-        records = self.log.read(topic, index, view.next_offset, stop)
-        for _ in range(FOLD_CHUNKS):
-            before = view.next_offset
-            view.fold(islice(records, FOLD_CHUNK))  # at damage, everything before it is folded
-            if view.next_offset == before:
-                return False
-            await asyncio.sleep(0)
-        return True
+    def reloaded(self) -> None:
+        """Views were loaded anew: what they passed without folding it has told nobody of tags."""
+        self._unparking.wait_all()
 
     # --- commands through an inbox ------------------------------------------------------------------------------------
 
@@ -636,12 +376,6 @@ class Node:
         for partition in list(self.partitions.values()):
             callback(partition)
         return lambda: self._on_taken.discard(callback)
-
-    def on_tagged(self, callback: OnTagged | None) -> None:
-        """Call ``callback`` for each durable event that gives a workflow tags, when it is folded here; None: nobody."""
-        self._on_tagged = callback
-        for views in self._views.values():
-            views.on_tagged = callback
 
     def decide_now(self, partition: Partition, commands: Sequence[Asked]) -> tuple[list[Reply], LogError | None] | None:
         """Decide commands, and append that before anything else happens; return what came of both. In the event loop's place.
@@ -699,31 +433,15 @@ class Node:
             partition.drop_if_idle(live)
 
     def ask_append(self, partition: Partition) -> None:
-        self._appender.ask(partition)
+        if not partition.lost:
+            self._appender.ask(partition)
 
     def changed(self, batch: Batch) -> None:
         if self.tracing is not None:
             self.tracing.durable(batch)
         self.recording.durable(batch)
         self.watches.durable(batch)
-        if self._saving is None and self._keeper.keeps:
-            self._saving = self.loop.call_later(max(SAVE_AFTER_S, self._save_rest_s), self._save_soon)
-
-    def _save_soon(self) -> None:
-        self._saving = None
-        _ = self.spawn(self._save(), "gasoline-save-views")
-
-    async def _save(self) -> None:
-        owned = {index: self._views[index] for index in self.partitions}
-        began_s = self.loop.time()
-        await self._keeper.save(owned)
-        self._save_rest_s = min(SAVES_REST * (self.loop.time() - began_s), SAVE_REST_MAX_S)
-        if self._saving is None and self.failure is None and any(map(self._is_unsaved, owned)):
-            # Something came since; or it could not be stored, and the keeper says when it tries again.
-            self._saving = self.loop.call_later(max(SAVE_AFTER_S, SAVE_AGAIN_S, self._save_rest_s), self._save_soon)
-
-    def _is_unsaved(self, index: int) -> bool:
-        return bool(self._views[index].unsaved or any(view.unsaved for view, _ in self._beside(index)))
+        self.viewing.changed()
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:
@@ -837,6 +555,15 @@ class Node:
             partition.hurry()
         await self._appender.flush()
 
+    async def flushed(self) -> bool:
+        """Do as :meth:`flush`; whether it came to an end. Where servers have to answer, that is waited for only so long."""
+        try:
+            async with asyncio.timeout(FLUSH_LIMIT_S if self.log.remote else None):
+                await self.flush()
+        except TimeoutError:
+            return False
+        return True
+
     async def close(self) -> None:
         """Append what is left, release every partition, close the log."""
         closed = LogError(f"{self.log.url} was closed")
@@ -844,16 +571,17 @@ class Node:
             self.failure = closed  # new calls are refused from here on
             for partition in self.partitions.values():
                 partition.leave()
-            await self._appender.flush()
+            if not await self.flushed():
+                _log.warning("the log is closed without what was decided last: its servers do not answer")
+                await self.log.close()  # only then the append that waits for them comes to an end
         self._alarms.close()
         self._unparking.close()
-        if self._saving is not None:
-            self._saving.cancel()
+        self.viewing.stop()
         tasks = [*self._tasks, *self._taking.values(), *self._releasing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        owned = {index: self._views[index] for index in self.partitions}
+        owned = list(self.partitions)
         for partition in list(self.partitions.values()):
             self._forget(partition, closed)
         await self._appender.close()
@@ -867,8 +595,7 @@ class Node:
             await self._leaving
         await self.log.close()
         # Only then: it may wait for others who store, and nobody is to wait for a partition because of that.
-        await self._keeper.save(owned)  # the next start has nothing to fold
-        await self._keeper.close()
+        await self.viewing.close(owned)
 
     def spawn(self, coroutine: Coroutine[None, None, _T], name: str) -> asyncio.Task[_T]:
         """Start a task of the engine: it ends with the node, and an error in it is never lost."""

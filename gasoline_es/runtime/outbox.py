@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Appended, NewRecord, Outcome, Section
-from gasoline_es.runtime.appender import Appender
+from gasoline_es.runtime.appender import Appending
 from gasoline_es.runtime.batch import Batch
 
 
 class Outbox:
     """Commands of this process to inboxes it does not own: sections without an epoch."""
 
-    def __init__(self, appender: Appender, posted: Callable[[set[int]], None]) -> None:
+    def __init__(self, appender: Appending, posted: Callable[[set[int]], None]) -> None:
         self._appender = appender
         self._posted = posted
         self._open: list[tuple[NewRecord, asyncio.Future[None]]] = []

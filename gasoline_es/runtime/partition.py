@@ -399,6 +399,13 @@ class Partition:
         if not self._asked:
             self._ask()
 
+    def when_settled(self, done: Done) -> bool:
+        """Call ``done`` once the append that is under way counts, or has failed; return False if there is none."""
+        if self._in_flight is None:
+            return False
+        self._in_flight.done.append(done)
+        return True
+
     def _ask(self) -> None:
         self._asked = True
         self._hooks.ask_append(self)
@@ -502,7 +509,10 @@ class Partition:
         """Return why a command came to nothing, if that is known here."""
         try:
             if not self.holds(command.workflow_id):
-                self._post(Request("", "", command, letter))
+                try:
+                    self._post(Request("", "", command, letter))
+                except RecordTooLarge:  # what it asks for is more important than what is told if it is refused
+                    self._post(Request("", "", command, letter.without_value()))
                 return None
             error = self.decide(command).error
         except GasolineError as refused:

@@ -110,5 +110,5 @@ class Pruner:
         (_, _, _, data, _, _), _ = partition.ends_of(one.id)
         if not isinstance(data, ev.WorkflowDispatched) or data.parent is None:
             return True
-        parent = await self._node.look_up(data.parent)
+        parent = await self._node.viewing.look_up(data.parent)
         return parent is None or parent.status in OVER

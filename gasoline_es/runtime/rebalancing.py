@@ -41,6 +41,7 @@ class Rebalancing:
         self.pressure = Pressure()
         self._held_up: HeldUp | None = None
         self._left = False
+        self._told: Peer | None = None
         self._announcing = threading.Lock()
         """The thread that watches the event loop announces, too."""
         self._node = node
@@ -61,7 +62,8 @@ class Rebalancing:
         """Tell the others that this process is a worker, until it has left. Raises: LogError."""
         with self._announcing:
             if not self._left:
-                self._node.log.announce(self._me.about())
+                self._told = me = self._me
+                self._node.log.announce(me.about())
 
     def leave(self) -> None:
         """Tell the others that it is none any more, for good: its share is theirs."""
@@ -83,7 +85,9 @@ class Rebalancing:
 
     @property
     def _me(self) -> Peer:
-        return Peer(self._node.log.incarnation, self._version, self.pressure.weight, self._held_up)
+        node = self._node
+        pipelines = tuple(sorted(node.pipelines))
+        return Peer(node.log.incarnation, self._version, self.pressure.weight, self._held_up, pipelines)
 
     async def go_on(self) -> None:
         """Look again and again, for as long as the worker runs."""
@@ -134,6 +138,8 @@ class Rebalancing:
         """See who shares, then take, ask for, or give up partitions. Raises: LogError."""
         node, driver = self._node, self._driver
         peers = peers_of(node.log.members())
+        if self._told is None or self._told.pipelines != self._me.pipelines:
+            self.announce()
         if not any(peer.incarnation == self._me.incarnation for peer in peers):
             self.announce()  # it was frozen, or its heartbeat was just being written
             peers.append(self._me)

@@ -131,8 +131,8 @@ class Sends:
                 assert_never(step)
 
     async def _signal(self, live: Live, wait: WaitSend, step: SignalStep) -> None:
-        target = await self._node.find(step.workflow, step.tags) if step.to is None else step.to
-        summary = None if target is None else await self._node.look_up(target)
+        target = await self._node.viewing.find(step.workflow, step.tags) if step.to is None else step.to
+        summary = None if target is None else await self._node.viewing.look_up(target)
         if not self._wanted(live, wait):
             return
         there = summary is not None and summary.incomplete
@@ -153,7 +153,7 @@ class Sends:
         generation = live.state.generation_at(wait.location)
         place = (live.id, format_location(wait.location), *((f"g{generation}",) if generation else ()))
         workflow_id = derived_workflow_id(slot, "spawned", *place)
-        found = await self._node.find(step.name, step.tags) if step.unique else None
+        found = await self._node.viewing.find(step.name, step.tags) if step.unique else None
         created = False
         if found is None:
             summary = live.state.summary

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from gasoline_es.log.port import Member
+from gasoline_es.log.port import Member, about_json
 
 WEIGHT_LEAST: Final = 0.125
 """A worker under pressure takes at least an eighth of what it would take otherwise."""
@@ -60,12 +60,20 @@ class Peer:
     version: int
     weight: float
     held_up: HeldUp | None = None
+    pipelines: tuple[str, ...] | None = None
+    """The names by which it ingests; None: they are too many to be told."""
 
     def about(self) -> dict[str, Any]:
         """What it tells the others about itself: no more than the log's :meth:`~Log.announce` takes."""
         told: dict[str, Any] = {"version": self.version, "weight": self.weight}
         if self.held_up is not None:
             told["held_up"] = self.held_up.json()
+        if self.pipelines is not None:
+            told["pipelines"] = self.pipelines
+            try:
+                about_json({"worker": told})
+            except ValueError:  # too much for the log
+                del told["pipelines"]
         return {"worker": told}
 
     @classmethod
@@ -78,7 +86,9 @@ class Peer:
             return None
         if type(version) is not int or not WEIGHT_LEAST <= weight <= 1.0:
             return None
-        return cls(member.incarnation, version, weight, HeldUp.of(told.get("held_up")))
+        names = told.get("pipelines")
+        pipelines = tuple(map(str, names)) if type(names) in (list, tuple) else None
+        return cls(member.incarnation, version, weight, HeldUp.of(told.get("held_up")), pipelines)
 
 
 def peers_of(members: Sequence[Member]) -> list[Peer]:

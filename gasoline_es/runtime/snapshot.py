@@ -183,6 +183,6 @@ def _lags(node: Node) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str
     """
     try:
         sent = {str(index): partition.sent for index, partition in node.partitions.items()}
-        return sent, {str(index): count for index, count in node.behind()}, node.projections_behind()
+        return sent, {str(index): count for index, count in node.viewing.behind()}, node.projections_behind()
     except LogError:
         return {}, {}, {}

@@ -77,7 +77,7 @@ class Unparking:
     async def _run(self) -> None:
         node = self._node
         unsubscribe = node.on_change(self._changed)
-        node.on_tagged(self._tagged)
+        node.viewing.on_tagged(self._tagged)
         try:
             while self._needed():
                 await self._wake.wait()
@@ -94,7 +94,7 @@ class Unparking:
                     self._hear_in(AGAIN_S)
         finally:
             unsubscribe()
-            node.on_tagged(None)
+            node.viewing.on_tagged(None)
             self._running = False
             self._marked.clear()
             self.close()
@@ -137,9 +137,10 @@ class Unparking:
         if not self._heard:
             return
         self._heard = False
+        current = await self._node.viewing.asked(others_only=True)
         for index in range(self._node.log.partition_count):
             if index not in self._node.partitions:
-                await self._node.views(index)
+                await self._node.viewing.views(index, current)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +204,7 @@ class Unparking:
             if parked.status != "parked":
                 return True
             signal = parked.signal
-            found = await self._node.first(signal.workflow, signal.tags, {*parked.passed, *refused})
+            found = await self._node.viewing.first(signal.workflow, signal.tags, {*parked.passed, *refused})
             if partition.parked.get(parked_id) != parked or partition.lost:
                 continue
             if self._overtakes(partition, parked_id):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -41,6 +41,14 @@ class Exposition(Protocol):
     def stop(self) -> None: ...
 
 
+class Beside(Protocol):
+    """Something that a worker does while it runs, besides driving workflows."""
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+
 class Worker:
     """Runs workflows while the ``async with`` block lasts. Made by ``gasoline.worker([…])``."""
 
@@ -54,6 +62,7 @@ class Worker:
         stop_limit_s: float = STOP_LIMIT_S,
         version: int = 0,
         exposition: Exposition | None = None,
+        beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
     ) -> None:
         if type(version) is not int or version < 0:
@@ -71,6 +80,7 @@ class Worker:
         self._watch: LoopWatch | None = None
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
+        self._beside = beside
         self.pruner: Final = None if prune_after_us is None else Pruner(node, prune_after_us)
         """Prunes what is old enough; None: nobody does here."""
         self.started: Final = asyncio.Event()
@@ -90,12 +100,15 @@ class Worker:
         sharing = self._rebalancing = Rebalancing(node, self._driver, self._version, self._stop_limit_s)
         self._watch = self._start_watch(self._driver, sharing)  # from before the first body runs
         try:
+            for one in self._beside:
+                await one.begin()
             for partition in list(node.partitions.values()):
                 node.drive(partition)
             sharing.announce()
             await sharing.look()
             self._announcement.make()
         except BaseException:
+            await self._end_beside()
             sharing.leave()
             self._let_go(self._driver)
             await self._hide()
@@ -168,14 +181,15 @@ class Worker:
             return
         sharing, self._rebalancing = self._rebalancing, None
         limit = self._stop_limit_s if limit_s is None else limit_s
+        answered = False
         try:
             try:
-                await self._wind_down(driver, limit)
+                answered = await self._wind_down(driver, limit)
             finally:
                 self._let_go(driver)
                 if sharing is not None:
                     sharing.leave()
-            if sharing is not None and self._node.failure is None and sharing.others:
+            if answered and sharing is not None and self._node.failure is None and sharing.others:
                 with contextlib.suppress(TimeoutError):  # a full disk must not keep the process from ending
                     async with asyncio.timeout(max(limit, 1.0)):
                         await self._node.release_all()
@@ -183,10 +197,14 @@ class Worker:
             await self._hide()
         _log.info("worker stopped")
 
-    async def _wind_down(self, driver: Driver, limit_s: float) -> None:
-        """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable."""
+    async def _wind_down(self, driver: Driver, limit_s: float) -> bool:
+        """Let what runs end, within the limit and while nobody hurries; see that what it returned is durable.
+
+        Returns False if it may not be: the log's servers do not answer.
+        """
         runner = driver.runner
         try:
+            await self._end_beside()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -205,7 +223,10 @@ class Worker:
         if given_up:
             _log.warning("activities were still running at the limit and were given up", extra={"activities": given_up})
         self._announcement.take_back()
-        await self._node.flush()
+        return await self._node.flushed()
+
+    async def _end_beside(self) -> None:
+        await asyncio.gather(*(one.end() for one in self._beside))
 
     def _show(self) -> None:
         shown = self._exposition

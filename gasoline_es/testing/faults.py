@@ -46,6 +46,12 @@ class CountingDisk(Disk):
         self._opened[fd] = os.path.relpath(path, self._directory)
         return fd
 
+    def duplicate(self, fd: int) -> int:
+        """Open it once more and remember its name."""
+        twin = super().duplicate(fd)
+        self._opened[twin] = self._opened[fd]
+        return twin
+
     def create(self, path: str) -> int:
         """Create a file and remember its name."""
         fd = super().create(path)
@@ -107,6 +113,8 @@ class FaultyDisk(Disk):
         self._paths: dict[int, str] = {}
         self._durable: dict[str, bytes] = {}
         self._names: dict[str, set[str]] = {}
+        self._replaced: dict[str, bytes] = {}
+        """Files that were renamed over since their directory was synced → what a power loss may put back there."""
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -136,6 +144,12 @@ class FaultyDisk(Disk):
 
     def lose_power(self, random: Random | None = None) -> None:
         """Put back what is surely on the disk: synced bytes and synced names. ``random`` keeps some of the rest."""
+        for path, before in self._replaced.items():
+            if random is None or random.random() < 0.5:
+                self._durable[path] = before
+                with open(path, "wb") as file:
+                    file.write(before)
+        self._replaced.clear()
         for folder, _, files in os.walk(self._directory):
             for name in files:
                 path = f"{folder}/{name}"
@@ -172,6 +186,11 @@ class FaultyDisk(Disk):
         self._paths[fd] = path
         return fd
 
+    def duplicate(self, fd: int) -> int:
+        twin = super().duplicate(fd)
+        self._paths[twin] = self._paths[fd]
+        return twin
+
     def create(self, path: str) -> int:
         self._called("create", path)
         if self.space == 0:
@@ -207,6 +226,7 @@ class FaultyDisk(Disk):
     def sync_directory(self, path: str) -> None:
         self._called("sync_directory", path)
         self._names[path] = set(os.listdir(path))
+        self._replaced = {name: data for name, data in self._replaced.items() if os.path.dirname(name) != path}
 
     def link(self, source: str, target: str) -> None:
         self._called("link", target)
@@ -215,6 +235,8 @@ class FaultyDisk(Disk):
 
     def rename(self, source: str, target: str) -> None:
         self._called("rename", target)
+        if os.path.basename(target) in self._names.get(os.path.dirname(target), set()):
+            self._replaced.setdefault(target, self._durable.get(target, b""))
         super().rename(source, target)
         self._durable[target] = self._durable.pop(source, b"")
 

@@ -14,25 +14,33 @@ class overrides for its kind of log.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from gasoline_es.core.retention import SUPERSEDED, Retention
 from gasoline_es.errors import Fenced, LogError, LogReadOnly, PartitionOwned, RecordTooLarge
 from gasoline_es.log.port import (
     ABOUT_BYTES_MAX,
+    CONSUMED,
     RECORD_BYTES_MAX,
     Appended,
+    Compaction,
     Epoch,
     Log,
+    Named,
+    NamingTail,
     NewRecord,
     Offset,
     Outcome,
     Ownership,
     Position,
     Record,
+    Rules,
     Section,
+    Source,
     Tail,
 )
 
@@ -89,6 +97,15 @@ async def polled(log: Log, tail: Tail, topic: str, partition: int, max_records: 
     return tail.poll(max_records)
 
 
+async def given(source: Source, count: int, max_records: int = 10_000, timeout_s: float = 10.0) -> list[Named]:
+    """Return so many records of a source that has that many, or more if they come together."""
+    found: list[Named] = []
+    async with asyncio.timeout(timeout_s):
+        while len(found) < count:
+            found += await source.poll(max_records)
+    return found
+
+
 async def soon(check: Callable[[], bool], log: Log, timeout_s: float = 5.0) -> None:
     """Wait until ``check`` holds, looking whenever the log says that something changed."""
     async with asyncio.timeout(timeout_s):
@@ -105,6 +122,8 @@ class LogContract:
 
     dense = True
     """Whether the offsets of a single-writer topic have no holes, as long as nothing is compacted."""
+    cleans = True
+    """Whether it removes by itself what rules give up; else whoever keeps it does, by the policies of its topics."""
     time_unit_us = 1
     """Times are kept so exactly; and from 1970 on, if that is not to the microsecond."""
     topics_are_data = True
@@ -683,6 +702,109 @@ class LogContract:
         await one.close()
         await two.close()
 
+    async def test_a_tail_that_names_its_records_names_each_the_same_for_every_reader(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        tail = one.tail(INBOX, 0)
+        if not isinstance(tail, NamingTail):
+            await one.close()
+            await two.close()
+            pytest.skip("records of this log are named by its sources alone")
+        for number in range(12):
+            writer = two if number % 3 else one
+            await put(
+                writer, None, event(number, 0, INBOX), event(100 + number, 1, INBOX), event(number + 20, 0, INBOX)
+            )
+        named = tail.poll_named(100)
+        by_name = {one.name: one.record for one in named}
+        assert len(by_name) == len(named) == 24
+        assert numbers(by_name.values()) == numbers(one.tail(INBOX, 0).poll()), (
+            "they are what a poll gives, in its order"
+        )
+        assert tail.poll_named(100) == []
+        other, few = two.tail(INBOX, 0), list[Named]()
+        assert isinstance(other, NamingTail)
+        few += other.poll_named(5)  # in the middle of what was written together
+        again = one.tail(INBOX, 0, other.position)
+        assert isinstance(again, NamingTail)
+        few += again.poll_named(100)
+        assert {one.name: one.record for one in few} == by_name, "wherever reading begins, and whoever reads"
+        assert len(few) == 24
+        await one.close()
+        await two.close()
+
+    # --- sources ------------------------------------------------------------------------------------------------------
+
+    async def test_a_source_gives_every_writers_records_once_with_names_that_stay(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        for number in range(10):
+            await put(two if number % 3 else one, None, event(number, 0, INBOX), event(100 + number, 1, INBOX))
+        source = await two.source(INBOX, 0)
+        whole = await given(source, 10)
+        assert sorted(numbers(named.record for named in whole)) == list(range(10))
+        assert [n for n in numbers(named.record for named in whole) if n % 3] == [n for n in range(10) if n % 3]
+        assert len({named.name for named in whole}) == 10
+        assert await source.poll(100) == []
+        await put(one, None, event(10, 0, INBOX))
+        whole += await given(source, 1)
+        await source.close()
+        position: Position | None = None
+        singly = list[Named]()
+        for _ in range(11):
+            one_at_a_time = await one.source(INBOX, 0, position)
+            singly += await given(one_at_a_time, 1, 1)
+            position = one_at_a_time.position
+            await one_at_a_time.close()
+        assert {named.name: named.record for named in singly} == {named.name: named.record for named in whole}
+        assert len(singly) == 11
+        await one.close()
+        await two.close()
+
+    async def test_a_source_skips_and_tells_how_many_records_it_has_yet_to_give(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        for number in range(5):
+            await put(one, None, event(number, 0, INBOX))
+        source = await two.source(INBOX, 0)
+        assert await source.waiting() >= 5
+        assert len(await given(source, 2, 1)) == 2
+        assert await source.waiting() >= 3
+        await source.skip()
+        assert await source.waiting() == 0
+        assert await source.poll(100) == []
+        await put(one, None, event(5, 0, INBOX))
+        assert await source.waiting() >= 1
+        assert numbers(named.record for named in await given(source, 1)) == [5]
+        after = await two.source(INBOX, 0, source.position)
+        assert await after.poll(100) == []
+        await source.close()
+        await after.close()
+        await one.close()
+        await two.close()
+
+    async def test_a_source_gives_nothing_that_a_fenced_owner_sends(self, opener: Opener) -> None:
+        one, two = await opener(), await opener()
+        owned = await one.acquire(0)
+        assert isinstance(await put(one, owned.epoch, event(1), event(2, 3, INBOX)), Appended)
+        await one.release(0)
+        await two.refresh()
+        await two.acquire(0)
+        assert isinstance(await put(one, owned.epoch, event(3), event(4, 3, INBOX)), Fenced)
+        await put(two, None, event(5, 3, INBOX))
+        source = await one.source(INBOX, 3)
+        assert numbers(named.record for named in await given(source, 2)) == [2, 5]
+        await source.close()
+        await one.close()
+        await two.close()
+
+    async def test_a_source_of_a_position_that_is_none_is_refused(self, opener: Opener) -> None:
+        log = await opener()
+        with pytest.raises(LogError):
+            await log.source(
+                INBOX, 0, Position({"offset": "x", "count": -1, "at": {"7": [1, 0]}, "finished": [[1, 9]]})
+            )
+        await log.close()
+        with pytest.raises(LogError, match="closed"):
+            await log.source(INBOX, 0)
+
     async def test_a_tail_tells_how_many_records_it_has_yet_to_give(self, opener: Opener) -> None:
         one, two = await opener(), await opener()
         tail = two.tail(INBOX, 0)
@@ -792,4 +914,83 @@ class LogContract:
         info = log.info()
         assert info.namespaces["default"] == log.partition_count
         assert [(owner.partition, owner.mine) for owner in info.owners] == [(2, True)]
+        await log.close()
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------
+
+    async def _cleaned(self, opener: Opener, rules: Rules, *, dry_run: bool = False) -> Compaction:
+        log = await opener()
+        report = await log.compact(rules, dry_run=dry_run)
+        await log.close()
+        assert report.by == ("log" if self.cleans else "broker")
+        return report
+
+    async def test_cleaning_removes_what_rules_give_up_and_moves_nothing(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        for number in range(10):
+            await put(log, owned.epoch, NewRecord(INDEX, 0, f"k{number % 3}", b"%d" % number, TIME_US), event(number))
+        at, places = await offsets(log, INDEX), [record.place for record in await read_all(log, INDEX, 0)]
+        last = (await ends(log, (INDEX, 0)))[0]
+        await log.close()
+        dry = await self._cleaned(opener, Retention(TIME_US), dry_run=True)
+        report = await self._cleaned(opener, Retention(TIME_US))
+        assert dry.removed == report.removed == ({INDEX: {SUPERSEDED: 7}} if self.cleans else {})
+        log = await opener()
+        assert await ends(log, (INDEX, 0)) == [last]
+        assert numbers(await read_all(log, EVENTS, 0)) == list(range(10))
+        if self.cleans:
+            assert await offsets(log, INDEX) == at[7:]
+            assert [record.value for record in log.read_at(INDEX, 0, at[7:], places[7:])] == [b"7", b"8", b"9"]
+            with pytest.raises(LogError):
+                log.read_at(INDEX, 0, at[6:7], places[6:7])
+        owned = await log.acquire(0)
+        outcome = await put(log, owned.epoch, NewRecord(INDEX, 0, "k0", b"10", TIME_US))
+        assert isinstance(outcome, Appended)
+        assert outcome.offsets[INDEX] >= last
+        assert (await self._cleaned(opener, Retention(TIME_US))).removed.get(EVENTS) is None
+        await log.close()
+
+    async def test_offsets_are_not_given_again_though_all_that_had_them_is_gone(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        await put(log, owned.epoch, NewRecord(INDEX, 0, "k", b"1", TIME_US), NewRecord(INDEX, 0, "k", None, TIME_US))
+        (end,) = await ends(log, (INDEX, 0))
+        await log.close()
+        for _ in range(2):
+            await self._cleaned(opener, Retention(TIME_US, tombstones_s=0.0))
+        log = await opener()
+        if self.cleans:
+            assert await read_all(log, INDEX, 0) == []
+            assert log.horizon(INDEX, 0) == end
+        assert await ends(log, (INDEX, 0)) == [end]
+        owned = await log.acquire(0)
+        outcome = await put(log, owned.epoch, NewRecord(INDEX, 0, "k", b"2", TIME_US))
+        assert isinstance(outcome, Appended)
+        assert outcome.offsets[INDEX] >= end
+        await log.close()
+
+    async def test_commands_that_an_owner_has_consumed_go_and_tails_stay_where_they_are(self, opener: Opener) -> None:
+        log = await opener()
+        owned = await log.acquire(0)
+        for number in range(8):
+            await put(log, None, event(number, 0, INBOX))
+        if log.remote or not self.cleans:
+            await log.close()
+            return
+        tail = log.tail(INBOX, 0)
+        assert numbers(tail.poll(5)) == [0, 1, 2, 3, 4]
+        value = json.dumps(tail.position).encode()
+        await put(log, owned.epoch, NewRecord("default.registry", 0, "inbox/0", value, TIME_US))
+        await log.close()
+        report = await self._cleaned(opener, Retention(TIME_US))
+        assert report.removed == {INBOX: {CONSUMED: 5}}
+        log = await opener()
+        for position in (None, tail.position):
+            again, beside = log.tail(INBOX, 0, position), log.tail(INBOX, 0, tail.position)
+            assert again.waiting() == 3
+            assert isinstance(again, NamingTail)
+            assert isinstance(beside, NamingTail)
+            assert [named.name for named in again.poll_named(2)] == [named.name for named in beside.poll_named(2)]
+            assert numbers(again.poll()) == [7]
         await log.close()

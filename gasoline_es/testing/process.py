@@ -151,8 +151,7 @@ class WorkerProcess:
             if threads:
                 await asyncio.wait(threads)
         tasks: list[asyncio.Task[Any]] = [*node._tasks, *self._worker._tasks, *node._taking.values(), *node._releasing]
-        if node._appender._task is not None:
-            tasks.append(node._appender._task)
+        tasks += node._appender.tasks
         if driver is not None:
             tasks += driver.sends._tasks
         for task in tasks:

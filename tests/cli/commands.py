@@ -121,8 +121,8 @@ def ordinary(story: Story, workflow_id: str) -> dict[str, str]:
 
 
 COMMANDS = commands()
-DIRECTORIES = frozenset({("dev", "watch")})
-"""What names a directory on purpose."""
+DIRECTORIES = frozenset({("dev", "watch"), ("log verify", "checkpoint")})
+"""What names a directory, or a file to be written, on purpose."""
 TEXTS = [
     (name, parameter.name)
     for name, command in COMMANDS.items()

@@ -86,20 +86,22 @@ def test_the_script_makes_what_is_missing_and_sets_what_would_be_refused(cluster
     opened(cluster, 4)
     del cluster.topics["eu.shop.parked"]
     changed(cluster, "eu.shop.events", cleanup_policy="delete")
-    done = run("topics", "--commands", "--text")
+    done = run("topics", "--commands")
     made, altered = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("kafka-")][::-1]
     assert (made[0], altered[0]) == ("kafka-topics.sh", "kafka-configs.sh")
     assert made[made.index("--topic") + 1] == "eu.shop.parked"
     assert made[made.index("--partitions") + 1] == "4"
     assert "cleanup.policy=compact" in made
     assert altered[-1] == "cleanup.policy=compact"
+    assert done.stdout.startswith("#!/bin/sh\n"), "a script goes to a file as it is"
+    assert [*run("topics", "--commands", "--json").objects] == [{"script": done.stdout}]
 
 
 def test_a_wrong_number_of_partitions_is_told_and_no_command_changes_it(cluster: Cluster) -> None:
     opened(cluster, 4)
     cluster.topics["eu.shop.inbox"].info = cluster.topics["eu.shop.workers"].info
     assert "eu.shop.inbox has partitions=1 and not 4" in run("topics", "--json").stderr
-    assert "# eu.shop.inbox has partitions=1" in run("topics", "--commands", "--text").stdout
+    assert "# eu.shop.inbox has partitions=1" in run("topics", "--commands").stdout
 
 
 def test_without_a_cluster_nothing_is_asked() -> None:
@@ -118,6 +120,11 @@ def test_without_a_cluster_nothing_is_asked() -> None:
         (("kafka", "acls", "--principal", "shop"), "write ROLE=PRINCIPAL", 2),
         (("kafka", "acls", "--principal", "owner=User:shop"), "administrator, worker, client, reader, consumer", 2),
         (("kafka", "acls", "--principal", "worker=shop"), "User:NAME", 2),
+        (("kafka", "acls", "--emit", "a b"), "--emit: 'a b' cannot be the name of a topic", 2),
+        (("kafka", "acls", "--emit", "*"), "--emit: '' cannot be the name of a topic", 2),
+        (("--log", URL, "kafka", "acls", "--emit", "eu.shop.events"), "named as gasoline's own", 2),
+        (("kafka", "acls", "--ingest", "orders:"), "--ingest: '' cannot be the name of a topic", 2),
+        (("kafka", "acls", "--ingest", "orders:orders"), "cannot go to the topic that is read", 2),
         (("--namespace", "A b", "kafka", "asyncapi"), "'A b'", 1),
     ],
 )
@@ -138,8 +145,25 @@ def test_permissions_are_those_that_each_role_needs() -> None:
     assert readers == {"Describe", "DescribeConfigs", "Read"}
 
 
+def test_topics_of_others_are_a_workers_where_they_are_named() -> None:
+    """By the names that the cluster has, without the prefix. What is read and what is written is told apart."""
+    plain = {tuple(one.items()) for one in run("acls", "--json").objects}
+    others = ("--emit", "sales", "--emit", "eu.bills.*", "--ingest", "orders", "--ingest", "returns:bad")
+    found = [one for one in run("acls", *others, "--json").objects if tuple(one.items()) not in plain]
+    assert {one["role"] for one in found} == {"worker"}
+    told = [(one["name"], one["pattern"], one["operation"]) for one in found]
+    writable = [("sales", "literal"), ("eu.bills.", "prefixed"), ("orders.dead-letter", "literal"), ("bad", "literal")]
+    assert sorted(told) == sorted(
+        [
+            *((*one, operation) for one in writable for operation in ("DescribeConfigs", "Write")),
+            ("orders", "literal", "Read"),
+            ("returns", "literal", "Read"),
+        ]
+    )
+
+
 def test_permissions_as_a_script_name_the_principals_that_were_given() -> None:
-    done = run("acls", "--principal", "worker=User:it's", "--principal", "worker=User:b", "--commands", "--text")
+    done = run("acls", "--principal", "worker=User:it's", "--principal", "worker=User:b", "--commands")
     lines = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("kafka-acls.sh")]
     assert lines
     for line in lines:

@@ -278,7 +278,7 @@ async def all_are_got(url: str) -> None:
         await gasoline.signal(Held(), order, tags={"order": "none"}, park=0.001)
         node = gasoline._node
         async with asyncio.timeout(30):
-            while any([(await node.parked(index)).any_live() for index in range(2)]):
+            while any([(await node.viewing.parked(index)).any_live() for index in range(2)]):
                 await asyncio.sleep(0.01)
 
 

@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from gasoline_es import Gasoline, WorkflowContext, workflow
 from gasoline_es.core.durations import parse_time
+from gasoline_es.core.ids import workflow_id_from_key
+from gasoline_es.log.port import NewRecord, Section
 from gasoline_es.runtime.sharing import HeldUp, Peer
 from tests.cli.terminal import environment, invoke, plain, run, run_on_terminal
 from tests.engine.harness import soon
@@ -252,6 +254,8 @@ async def test_worker_serves_metrics_at_the_port_it_is_given_and_tells_which(tmp
         while (told := re.search(rb"metrics are served at port (\d+)", await soon(process.stderr.readline()))) is None:
             pass
         port = int(told[1])
+        while b"worker runs" not in await soon(process.stderr.readline()):
+            pass  # a client that comes sooner may get a partition before it
         async with Gasoline.open(url) as gasoline:
             handle = await soon(gasoline.dispatch(echo, "counted"))
             assert await soon(handle.output()) == "counted"
@@ -276,4 +280,89 @@ def test_worker_refuses_what_is_no_port(tmp_path: Path, port: str) -> None:
     done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", "--metrics-port", port)
     assert done.status == 2
     assert "--metrics-port" in done.stderr
+    assert not (tmp_path / "log").exists()
+
+
+# --- pipelines ----------------------------------------------------------------------------------------------------------
+
+_INTAKE = """
+from gasoline_es.pipelines import Dispatch, Incoming, pipeline
+from tests.engine.workflows import echo
+
+@pipeline("orders")
+def orders(incoming: Incoming[bytes | None]):
+    return Dispatch(echo, incoming.value.decode(), id=incoming.key)
+
+@pipeline("payments", name="pay")
+def payments(incoming: Incoming[bytes | None]):
+    return None
+
+again = orders
+"""
+
+
+async def test_worker_runs_the_pipelines_of_a_module_and_lists_them(tmp_path: Path) -> None:
+    url, module = f"file:{tmp_path}/log", tmp_path / "intake.py"
+    module.write_text(_INTAKE)
+    async with Gasoline.open(url) as gasoline:
+        await gasoline.log.append([Section(0, None, [NewRecord("orders", 0, "k-1", b"41", 0)])])
+    process = await start(url, "tests.engine.workflows", "--pipelines", str(module), "--past-lost", "pay")
+    try:
+        assert process.stderr is not None
+        while b"worker runs" not in await soon(process.stderr.readline()):
+            pass
+        (listed,) = run("--log", url, "worker", "list").objects
+        assert listed["pipelines"] == ["orders", "pay"]
+        shown = plain(run_on_terminal("--log", url, "worker", "list", columns=120).stdout)
+        assert "pipeline orders: ingested by all workers" in shown
+        async with Gasoline.open(url, readonly=True) as gasoline:
+            wanted = gasoline.handle(workflow_id_from_key("default", "echo", "k-1"), echo)
+            async with asyncio.timeout(60):
+                while not await gasoline.counts():
+                    await asyncio.sleep(0.02)
+            assert await soon(wanted.output()) == "41"
+        process.send_signal(signal.SIGTERM)
+        _, err = await soon(process.communicate())
+        assert process.returncode == 0
+        assert b"Traceback" not in err
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_worker_that_lacks_a_pipeline_is_named(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/log"
+    async with Gasoline.open(url) as one, Gasoline.open(url) as other:
+        one.log.announce(Peer(one.log.incarnation, 1, 1.0, None, ("orders",)).about())
+        other.log.announce(Peer(other.log.incarnation, 1, 1.0, None, ()).about())
+        shown = plain(run_on_terminal("--log", url, "worker", "list", columns=200).stdout)
+        assert (
+            f"pipeline orders: not ingested by {other.log.incarnation}: what they would have to read is read" in shown
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "told"),
+    [
+        (
+            _INTAKE,
+            ["--past-lost", "orders"],
+            "--past-lost 'orders' is about a pipeline, and there are none: give --pipel",
+        ),
+        (_INTAKE, ["--pipelines", "{}", "--past-lost", "nosuch"], "no such pipeline in"),
+        (_INTAKE, ["--pipelines", "{}:nosuch"], "there is no pipeline 'nosuch' in"),
+        ("x = 1", ["--pipelines", "{}"], "there is no pipeline in"),
+        (_INTAKE + '\nmore = pipeline("orders")(print)', ["--pipelines", "{}"], "read by the name 'orders'"),
+    ],
+)
+def test_pipelines_that_are_not_there_are_refused_and_no_log_is_made(
+    tmp_path: Path, source: str, arguments: list[str], told: str
+) -> None:
+    module = tmp_path / "intake.py"
+    module.write_text(source)
+    given = [argument.format(module) for argument in arguments]
+    done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", *given)
+    assert done.status == 2
+    assert told in done.stderr
     assert not (tmp_path / "log").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from gasoline_es.log.kafka import topics
 from gasoline_es.log.kafka.drivers.port import Feed
-from gasoline_es.runtime import node
+from gasoline_es.runtime import viewing
 from tests.engine.harness import World
 from tests.engine.held_to_schemas import held_to_schemas
 from tests.kafka.cluster_of_memory import cluster_for_all
@@ -20,7 +20,7 @@ from tests.kafka.cluster_of_memory import cluster_for_all
 def at_once() -> Iterator[None]:
     """Views are stored as soon as they change: nearly everything that is over is read from the store."""
     with pytest.MonkeyPatch.context() as patch:  # one of its own: a test's is to be undone before its world ends
-        patch.setattr(node, "SAVE_AFTER_S", 0.0)
+        patch.setattr(viewing, "SAVE_AFTER_S", 0.0)
         yield
 
 

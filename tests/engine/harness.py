@@ -137,8 +137,8 @@ class ScriptedLog(Log):
         self.reached.set()
         await asyncio.get_running_loop().create_future()
 
-    async def partitions_of(self, topic: str) -> int:
-        return await self.inner.partitions_of(topic)
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
+        return await self.inner.partitions_of(topic, reading=reading)
 
     async def acquire(self, partition: int) -> Ownership:
         return await self.inner.acquire(partition)
@@ -253,16 +253,14 @@ class Process:
         self.ended = True
         node, driver = self.node, self.node.driver
         tasks: list[asyncio.Task[Any]] = [*node._tasks, *node._taking.values(), *node._releasing]
-        if node._appender._task is not None:
-            tasks.append(node._appender._task)
+        tasks += node._appender.tasks
         if self.worker is not None:
             tasks += self.worker._tasks
-        if node._saving is not None:
-            node._saving.cancel()
+        node.viewing.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await node._keeper.close()
+        await node.viewing._keeper.close()
         node._alarms.close()
         if driver is not None:
             driver.stopping = True

@@ -18,7 +18,7 @@ from gasoline_es.errors import GasolineError, LogError, LogFailed, ScheduleNotFo
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Record
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
-from gasoline_es.runtime import node
+from gasoline_es.runtime import viewing
 from projections.announced import AnnouncedView
 from projections.building import rebuild
 from projections.comparing import verify
@@ -72,7 +72,7 @@ async def one_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 def stored(process: Process) -> bool:
     """Whether all that this process has folded is stored."""
-    views = [process.node._views[index] for index in process.node.partitions]
+    views = [process.node.viewing._views[index] for index in process.node.partitions]
     feeds = [feed for one in views if isinstance(one, PartitionViews) for feed in one.feeds().values()]
     return all(feed.stored_to == feed.storable_to for feed in feeds)
 
@@ -107,7 +107,7 @@ async def told(process: Process) -> dict[str, Any]:
     schedules = [(one.name, one.status, one.next, dict(one.tags)) async for one in gasoline.schedules()]
     parked: list[tuple[str, bytes]] = []
     for index in range(process.node.log.partition_count):
-        parked += [(one.id, one.signal.body) for one in (await process.node.parked(index)).live()]
+        parked += [(one.id, one.signal.body) for one in (await process.node.viewing.parked(index)).live()]
     found = (
         await journal.select(lambda view: Selection("events", view.of_kinds("events", [], 1, None, 10_000)))
     ).events
@@ -158,7 +158,7 @@ async def test_of_a_long_sequence_only_what_is_not_stored_is_in_memory(one_world
     for number in range(20):
         await store(process, number)
     await when(lambda: stored(process))
-    (views,) = process.node._views.values()
+    (views,) = process.node.viewing._views.values()
     assert isinstance(views, PartitionViews)
     assert (views.stored.unsaved, views.stored._sequences, views.stored._unsaved) == (0, {}, [])
     assert (await told(process))["events"][-1].seq == 40
@@ -171,7 +171,7 @@ async def test_a_schedule_that_was_removed_leaves_memory_and_goes_on_under_its_n
         await handle.trigger()
         await handle.remove()
     await when(lambda: stored(process))
-    (views,) = process.node._views.values()
+    (views,) = process.node.viewing._views.values()
     assert isinstance(views, PartitionViews)
     assert list(views.schedules) == []
     await _make_anew(process)
@@ -198,8 +198,8 @@ async def test_a_process_that_dies_while_it_stores_leaves_rows_that_are_behind_o
     one_world: World, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between reading and storing, and after: what was acknowledged is there once, whatever of it is in the store."""
-    monkeypatch.setattr(node, "SAVE_AFTER_S", 0.01)
-    monkeypatch.setattr(node, "SAVE_AGAIN_S", 0.01)
+    monkeypatch.setattr(viewing, "SAVE_AFTER_S", 0.01)
+    monkeypatch.setattr(viewing, "SAVE_AGAIN_S", 0.01)
     process = await one_world.process(partitions=1)
     reached: list[str] = []
 
@@ -257,7 +257,7 @@ async def _folded_anew(world: World) -> dict[str, Any]:
 async def test_a_reader_sees_what_the_owner_stores_and_lets_go_of_it(
     one_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "UNSAVED_MAX", 5)
+    monkeypatch.setattr(viewing, "UNSAVED_MAX", 5)
     owner = await begun(one_world)
     reader = await one_world.process(partitions=1)
     for number in range(12):
@@ -265,7 +265,7 @@ async def test_a_reader_sees_what_the_owner_stores_and_lets_go_of_it(
         assert (await told(reader)) == (await told(owner))
         if number % 4 == 3:
             await when(lambda: stored(owner))
-    (views,) = reader.node._views.values()
+    (views,) = reader.node.viewing._views.values()
     assert isinstance(views, PartitionViews)
     await told(reader)
     assert views.stored.unsaved < 12
@@ -344,11 +344,11 @@ async def test_a_rebuild_beside_the_owner_and_a_store_that_fails_lose_nothing(
         await add(process, 1)
         assert len((await told(process))["events"]) == 4
         with suppress(GasolineError, LogError):
-            await process.node._keeper.save(process.node._views)
+            await process.node.viewing._keeper.save(process.node.viewing._views)
     rebuild(log, kept, Workflows())
     await add(process, 2)
     assert len((await told(process))["events"]) == 6
-    process.node._keeper._again = 0.0  # type: ignore[attr-defined]
+    process.node.viewing._keeper._again = 0.0  # type: ignore[attr-defined]
     await when(lambda: stored(process))
     assert verify(log, kept, Workflows()).difference is None
     with kept.snapshot(NAME) as snapshot:

@@ -17,7 +17,7 @@ from gasoline_es.core.storing import Store
 from gasoline_es.errors import Fenced, LogError, NoSpace
 from gasoline_es.log.port import Outcome, Ownership, Section
 from gasoline_es.persistence.journal import Journal, StoreIds
-from gasoline_es.runtime import node
+from gasoline_es.runtime import node, viewing
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
 from projections.views import PartitionViews
@@ -34,7 +34,7 @@ COUNT = 4
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have a turn after each event that is folded."""
-    monkeypatch.setattr(node, "FOLD_CHUNK", 1)
+    monkeypatch.setattr(viewing, "FOLD_CHUNK", 1)
 
 
 async def begun(world: World) -> list[str]:
@@ -67,7 +67,7 @@ async def check(process: Process, ids: Sequence[str]) -> None:
     assert sorted([one.id async for one in gasoline.list()]) == sorted(ids)
     for workflow_id in ids:
         assert [event.seq for event in await soon(gasoline.history(workflow_id))] == [1, 2]
-    assert len(list((await soon(process.node.parked(0))).live())) == COUNT
+    assert len(list((await soon(process.node.viewing.parked(0))).live())) == COUNT
     assert len([one async for one in gasoline.schedules()]) == COUNT
     assert await soon(Journal(process.node).look(lambda view: view.end(SEQUENCE))) == COUNT
 
@@ -81,7 +81,7 @@ FOLDED: dict[str, Callable[[PartitionViews], int]] = {
 
 
 def folded(of: Node, what: str) -> int:
-    views = of._views.get(0)
+    views = of.viewing._views.get(0)
     return FOLDED[what](views) if isinstance(views, PartitionViews) else 0
 
 
@@ -252,7 +252,7 @@ async def test_counts_are_of_views_that_do_not_drift(world: World, monkeypatch: 
     """design §7: a store that goes on while views are loaded anew may be ahead of these, too."""
     ids = await begun(world)
     process = await world.process()
-    load, loads = process.node._load, 0
+    load, loads = process.node.viewing._load, 0
 
     async def drifting(index: int, before: Any) -> Any:
         nonlocal loads
@@ -261,7 +261,7 @@ async def test_counts_are_of_views_that_do_not_drift(world: World, monkeypatch: 
         views.drifted = loads < 4
         return views
 
-    monkeypatch.setattr(process.node, "_load", drifting)
+    monkeypatch.setattr(process.node.viewing, "_load", drifting)
     await check(process, ids)
     assert loads == 4
 

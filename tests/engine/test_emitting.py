@@ -240,11 +240,11 @@ async def test_topic_that_is_not_there_ends_the_run_and_a_wake_goes_on_once_it_i
     assert world.cluster is not None
     process = await world.worker(to_topic)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)
-    await dies_of(process, handle.id, ORDERS, "Make it")
+    await dies_of(process, handle.id, f"Make it: kafka-topics.sh --create --topic {ORDERS}; then wake the workflow")
     world.cluster.make_topic(ORDERS, 1, **{"max.message.bytes": "1000"})
     await handle.wake()
     await soon(process.until(handle.id, lambda events: types(events).count("workflow.failed") == 2))
-    await dies_of(process, handle.id, ORDERS, "max.message.bytes")
+    await dies_of(process, handle.id, ORDERS, "max.message.bytes", "; then wake the workflow")
     world.cluster.make_topic(ORDERS, 1)
     await handle.wake()
     assert await soon(handle.output()) == "emitted"
@@ -264,9 +264,35 @@ async def test_topic_that_is_deleted_between_check_and_append_keeps_nothing_else
     await process.log.partitions_of(ORDERS)  # it is known from now on
     cluster.delete_topic(ORDERS)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)
-    await dies_of(process, handle.id, ORDERS, "Make it")
+    await dies_of(process, handle.id, f"Make it: kafka-topics.sh --create --topic {ORDERS}; then wake the workflow")
     assert "record.emitted" not in types(await handle.history())
     cluster.make_topic(ORDERS, PARTITIONS)
+    await handle.wake()
+    assert await soon(handle.output()) == "emitted"
+    assert len(await records_of(process.log)) == 1
+    await world.end()
+
+
+@pytest.mark.parametrize("closed", ["before", "before it was seen", "between look and append"])
+async def test_topic_that_may_not_be_written_ends_the_run_and_keeps_nothing_else_waiting(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 0037: permissions are as good as the topic being there. What is allowed later, a wake goes on with."""
+    world = kafka_world(monkeypatch, tmp_path)
+    cluster = world.cluster
+    assert cluster is not None
+    cluster.make_topic(ORDERS, PARTITIONS)
+    process = await world.worker(to_topic, sell)
+    if closed == "between look and append":
+        await process.log.partitions_of(ORDERS)  # it is known from now on
+    cluster.allow(ORDERS, "READ", "DESCRIBE_CONFIGS")
+    if closed == "before it was seen":
+        cluster.hidden.add(ORDERS)
+    handle = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, handle.id, repr(ORDERS), "--operation Write --operation DescribeConfigs")
+    assert "record.emitted" not in types(await handle.history())
+    cluster.hidden.clear()
+    cluster.allow(ORDERS, "WRITE", "DESCRIBE_CONFIGS")
     await handle.wake()
     assert await soon(handle.output()) == "emitted"
     assert len(await records_of(process.log)) == 1

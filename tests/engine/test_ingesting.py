@@ -337,7 +337,7 @@ async def test_topics_that_are_not_there_are_said_at_the_start(any_world: World)
     process = await any_world.worker(takes)
     if isinstance(process.log.inner, KafkaLog):
         with pytest.raises(
-            TopicRefused, match=r"no topic 'orders' in the cluster.*kafka-topics.sh --create --topic orders"
+            TopicRefused, match=r"no topic 'orders' in the cluster.*kafka-topics.sh --create --topic orders$"
         ):
             await process.gasoline.ingest(TOPIC, take, model=Order).__aenter__()
         await make_topics(process, TOPIC)
@@ -348,6 +348,51 @@ async def test_topics_that_are_not_there_are_said_at_the_start(any_world: World)
             process.gasoline.ingest(TOPIC, take, model=Order, **options)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="engine's own"):
         process.gasoline.ingest("default.events", take, model=Order)
+
+
+@pytest.mark.parametrize("any_world", ["kafka"], indirect=True)
+async def test_a_topic_needs_no_more_than_reading_and_its_dead_letters_no_more_than_writing(any_world: World) -> None:
+    """A source may take smaller records than are emitted: nothing is written there."""
+    process = await any_world.worker(takes)
+    cluster = any_world.cluster
+    assert cluster is not None
+    cluster.make_topic(TOPIC, PARTITIONS, **{"max.message.bytes": "1000"})
+    cluster.make_topic(LETTERS, 1)
+    await write(process, [{"id": "a", "n": 0}])
+    cluster.allow(TOPIC, "READ")
+    cluster.allow(LETTERS, "WRITE", "DESCRIBE_CONFIGS")
+    async with process.gasoline.ingest(TOPIC, take, model=Order):
+        await reached(process, 1)
+    cluster.make_topic("closed", PARTITIONS)
+    cluster.allow("closed", "WRITE")
+    with pytest.raises(TopicRefused, match=r"not let this process read topic 'closed'.*--operation Read"):
+        await process.gasoline.ingest("closed", take, model=Order).__aenter__()
+
+
+@pytest.mark.parametrize("any_world", ["kafka"], indirect=True)
+async def test_dead_letters_that_may_no_longer_be_written_keep_only_the_pipeline_waiting(
+    any_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gasoline_es.runtime.ingesting.AGAIN_S", 0.01)
+    process = await any_world.worker(takes)
+    cluster = any_world.cluster
+    assert cluster is not None
+    await make_topics(process, TOPIC, LETTERS)
+    async with process.gasoline.ingest(TOPIC, take, model=Order):
+        await write(process, [{"id": "a", "n": 0}])
+        await reached(process, 1)
+        cluster.allow(LETTERS, "READ")
+        await write(process, ["no order"])
+        async with asyncio.timeout(PATIENCE_S):
+            while "pipeline orders cannot go on in orders[0]" not in caplog.text:  # a log record has no event
+                await asyncio.sleep(0.01)
+        other = await process.gasoline.dispatch(takes, Order(id="b", n=1))
+        async with asyncio.timeout(PATIENCE_S):
+            assert await other.output() == 1
+        cluster.allow(LETTERS, "READ", "WRITE")
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await letters(process)) != 1:
+                await asyncio.sleep(0.01)
 
 
 def test_a_letter_goes_along_with_its_command_and_comes_back_alike() -> None:

@@ -153,7 +153,8 @@ async def test_four_workers_run_ten_thousand_workflows_while_one_is_killed_every
     """Issue: 4 processes, 10,000 workflows of 10 steps; what a dead one owned works again within 2 s."""
     longest = await run_through_kills(f"file:{tmp_path}/log", workers=4, workflows=10_000, kills=30, every_s=1.0)
     print(f"longest until a killed worker's partitions worked again: {longest:.2f} s")
-    assert longest < 2.0
+    # 1.2 s where nothing else runs on two cores; four workers beside other work get to it when it is their turn.
+    assert longest < 2.0, f"{longest:.2f} s, with a load average of {os.getloadavg()[0]:.1f}"
 
 
 # --- freezing ---------------------------------------------------------------------------------------------------------

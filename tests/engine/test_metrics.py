@@ -344,9 +344,9 @@ async def test_lags_of_a_partition_are_shown(any_world: World) -> None:
     await process.gasoline.dispatch(order, "listen")
     tally = {index: process.node.partitions[index].views for index in range(16)}
     (index,) = (index for index, views in tally.items() if views.next_offset)
-    process.node._views[index].next_offset = 0
+    process.node.viewing._views[index].next_offset = 0
     assert scrape(process)("events_unfolded", partition=str(index)) == 1
-    process.node._views[index].next_offset = 1
+    process.node.viewing._views[index].next_offset = 1
 
 
 async def test_lost_and_dropped_messages_are_counted(world: World) -> None:

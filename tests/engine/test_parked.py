@@ -26,7 +26,7 @@ from gasoline_es.errors import (
 )
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Appended, NewRecord, Section
-from gasoline_es.runtime import node
+from gasoline_es.runtime import viewing
 from gasoline_es.testing import Simulation
 from tests.engine.harness import PATIENCE_S, Fate, Process, World, kills, soon, types, when
 from tests.engine.test_odd_histories import append_event
@@ -719,13 +719,13 @@ async def test_events_of_other_workflows_ask_nobody_anything(world: World) -> No
     await asyncio.gather(*sends)
     await process.settle()
     looks: list[str] = []
-    first = process.node.first
+    first = process.node.viewing.first
 
     async def counted(name: str, *rest: Any) -> Any:
         looks.append(name)
         return await first(name, *rest)
 
-    process.node.first = counted  # type: ignore[method-assign]
+    process.node.viewing.first = counted  # type: ignore[method-assign]
     for n in range(50):
         await (await process.gasoline.dispatch(echo, "x", tags={"n": n})).output()
         await process.gasoline.dispatch(one_note, None, tags={"m": n})
@@ -741,7 +741,7 @@ async def test_where_nothing_is_parked_nothing_runs(world: World) -> None:
     await handle.signal(Note())
     await soon(handle.output())
     assert not process.node._unparking.running
-    assert all(views.on_tagged is None for views in process.node._views.values())
+    assert all(views.on_tagged is None for views in process.node.viewing._views.values())
 
 
 async def test_it_is_offered_where_views_were_loaded_and_not_folded(
@@ -752,7 +752,7 @@ async def test_it_is_offered_where_views_were_loaded_and_not_folded(
     await keeper.gasoline.signal(Note(text="parked"), one_note, tags=TAGS, park=HOUR_S)
     key = key_in(keeper)
     index = place_of("one_note", key, keeper.log.partition_count)
-    await keeper.node.views(index)
+    await keeper.node.viewing.views(index)
     await keeper.settle()
 
     async def nothing() -> None:
@@ -764,7 +764,7 @@ async def test_it_is_offered_where_views_were_loaded_and_not_folded(
     await keeper.settle()
     assert await told(keeper) == ["parked"]
     await other.stop()
-    monkeypatch.setattr(node, "LOAD_RATHER_THAN_FOLD", 0)
+    monkeypatch.setattr(viewing, "LOAD_RATHER_THAN_FOLD", 0)
     assert await keeper.node.own(index) is not None
     await until_told(keeper, "unparked")
     assert [workflow for workflow, _ in await receipts(keeper.gasoline)] == [handle.id]

@@ -19,7 +19,7 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.errors import LogCorrupt, LogFailed
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
-from gasoline_es.runtime import node
+from gasoline_es.runtime import viewing
 from gasoline_es.runtime.batch import Batch
 from projections.building import rebuild
 from projections.comparing import verify
@@ -66,7 +66,7 @@ async def run_some(process: Process, count: int) -> list[str]:
 
 def stored(process: Process) -> bool:
     """Whether all that this process has folded is stored."""
-    views = [process.node._views[index] for index in process.node.partitions]
+    views = [process.node.viewing._views[index] for index in process.node.partitions]
     return all(one.stored_to == one.next_offset for one in views if isinstance(one, PartitionViews))
 
 
@@ -95,7 +95,7 @@ async def test_what_is_over_is_not_in_memory(file_world: World) -> None:
     waiting = await process.gasoline.dispatch(notes, 1)
     await run_some(process, 30)
     await when(lambda: stored(process))
-    views = [one for one in process.node._views.values() if isinstance(one, PartitionViews)]
+    views = [one for one in process.node.viewing._views.values() if isinstance(one, PartitionViews)]
     assert [one.id for some in views for one in some.in_memory()] == [waiting.id]
     assert len([one async for one in process.gasoline.list(name="ten_steps", status="complete")]) == 30
 
@@ -146,7 +146,7 @@ async def test_a_process_that_dies_while_it_stores_leaves_views_that_are_behind_
     again = await file_world.worker(ten_steps)
     outputs = [await soon(again.gasoline.handle(one.id, ten_steps).output()) async for one in again.gasoline.list()]
     assert sorted(outputs) == [number + 10 for number in range(len(outputs))]
-    tally = [again.node._views[index].tally() for index in again.node.partitions]
+    tally = [again.node.viewing._views[index].tally() for index in again.node.partitions]
     assert sum(one.standing.get(("ten_steps", "complete"), 0) for one in tally) == len(outputs)
     assert sum(count for one in tally for count in one.standing.values()) == len(outputs)
 
@@ -154,7 +154,7 @@ async def test_a_process_that_dies_while_it_stores_leaves_views_that_are_behind_
 async def test_a_rebuild_under_a_running_worker_counts_each_event_once(file_world: World) -> None:
     """required.md B20: a swap refuses the writes of the older generation; the worker goes on in the new one."""
     process = await file_world.worker(ten_steps, notes)
-    keeper = process.node._keeper
+    keeper = process.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     waiting = await process.gasoline.dispatch(notes, 1)
     await run_some(process, 5)
@@ -246,7 +246,7 @@ async def test_a_store_that_fails_costs_no_workflow_anything(
 async def test_a_partition_that_another_process_has_worked_on_is_loaded_and_not_folded(
     file_world: World, folded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "LOAD_RATHER_THAN_FOLD", 0)
+    monkeypatch.setattr(viewing, "LOAD_RATHER_THAN_FOLD", 0)
     first = await file_world.worker(ten_steps)
     other = await file_world.process()
     assert [one async for one in other.gasoline.list()] == []
@@ -262,15 +262,15 @@ async def test_a_partition_that_another_process_has_worked_on_is_loaded_and_not_
 async def test_a_reader_lets_go_of_what_the_owner_has_stored(
     file_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "UNSAVED_MAX", 10)
-    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
+    monkeypatch.setattr(viewing, "UNSAVED_MAX", 10)
+    monkeypatch.setattr(viewing, "LET_GO_AGAIN_S", 0.0)
     worker = await file_world.worker(ten_steps)
     reader = await file_world.process()
     for _ in range(6):
         await run_some(worker, 20)
         await when(lambda: stored(worker))
         assert len([one async for one in reader.gasoline.list()]) % 20 == 0
-    views = [one for one in reader.node._views.values() if isinstance(one, PartitionViews)]
+    views = [one for one in reader.node.viewing._views.values() if isinstance(one, PartitionViews)]
     assert sum(one.unsaved for one in views) < 10, "in all partitions together"
     assert len([one async for one in reader.gasoline.list()]) == 120
 
@@ -328,22 +328,22 @@ async def test_what_takes_long_to_store_is_stored_seldom(world: World, monkeypat
     async def save(_: object) -> None:
         clocked.now_s += clocked.takes_s
 
-    monkeypatch.setattr(node, "SAVE_AFTER_S", 1.0)
+    monkeypatch.setattr(viewing, "SAVE_AFTER_S", 1.0)
     monkeypatch.setattr(process.node, "loop", clocked)
-    monkeypatch.setattr(process.node._keeper, "save", save)
-    monkeypatch.setattr(process.node._keeper, "keeps", True)
+    monkeypatch.setattr(process.node.viewing._keeper, "save", save)
+    monkeypatch.setattr(process.node.viewing._keeper, "keeps", True)
     for clocked.takes_s in (0.0, 0.05, 0.3, 60.0, 0.0):
-        await process.node._save()
+        await process.node.viewing._save()
         process.node.changed(Batch())
-    assert clocked.delays == pytest.approx([1.0, 1.0, 3.0, node.SAVE_REST_MAX_S, 1.0])
+    assert clocked.delays == pytest.approx([1.0, 1.0, 3.0, viewing.SAVE_REST_MAX_S, 1.0])
 
 
 async def test_nothing_of_the_store_is_opened_where_the_event_loop_runs(
     file_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database that is locked holds a thread up then, and nobody else: loading, looking for another generation, giving up."""
-    monkeypatch.setattr(node, "UNSAVED_MAX", 1)
-    monkeypatch.setattr(node, "LET_GO_AGAIN_S", 0.0)
+    monkeypatch.setattr(viewing, "UNSAVED_MAX", 1)
+    monkeypatch.setattr(viewing, "LET_GO_AGAIN_S", 0.0)
     worker = await file_world.worker(ten_steps)
     reader, taker = await file_world.process(), await file_world.process()
     opened: dict[str, set[bool]] = {}
@@ -368,7 +368,7 @@ async def test_nothing_of_the_store_is_opened_where_the_event_loop_runs(
     await worker.stop()
     await taker.work(ten_steps)
     await run_some(taker, 16)
-    keeper = taker.node._keeper
+    keeper = taker.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     monkeypatch.setattr("projections.keeping.is_damage", bool)
     assert "cannot be read" in str(keeper._unreadable(sqlite3.DatabaseError("injected")))
@@ -408,7 +408,7 @@ async def test_rows_that_are_loaded_while_another_generation_takes_their_place_a
     await run_some(first, 20)
     await first.stop()
     process = await file_world.process()
-    keeper = process.node._keeper
+    keeper = process.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     log = await open_log(file_world.url, readonly=True)
     load, loads = keeper._load_again, list[int]()
@@ -444,13 +444,13 @@ async def test_a_process_of_an_older_version_that_starts_late_leaves_the_newer_r
     monkeypatch.setattr("projections.keeping.VERSION", VERSION)
     async with Gasoline.open(file_world.url) as old:
         assert "a newer version of this program keeps them" in caplog.text
-        assert not old._node._keeper.keeps
+        assert not old._node.viewing._keeper.keeps
         assert len([one async for one in old.list()]) == 20
     assert [info.meta.version for info in open_store(new.log.inner).generations(NAME)] == [NEWER], "nothing is built"
     monkeypatch.setattr("projections.keeping.VERSION", NEWER)
     await run_some(new, 20)
     await when(lambda: stored(new))
-    assert new.node._keeper.keeps
+    assert new.node.viewing._keeper.keeps
     assert current_version(new.log.inner) == NEWER
     await new.kill()
     open_store(new.log.inner).discard(NAME)  # of a version that there is not

@@ -250,7 +250,7 @@ async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_sto
     await run_some(first, 40)
     await when(lambda: stored(first))
     second = await world.process()
-    keeper = first.node._keeper
+    keeper = first.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     go_on, waits = threading.Event(), threading.Event()
     write = keeper._write
@@ -263,7 +263,7 @@ async def test_whoever_stops_releases_its_partitions_before_it_waits_for_the_sto
     monkeypatch.setattr(keeper, "_write", locked)
     owned = list(first.node.partitions)
     await first.gasoline.dispatch(ten_steps, 1)
-    first.node._save_soon()
+    first.node.viewing._save_soon()
     await asyncio.to_thread(waits.wait, 10)
     assert first.worker is not None
     stopping = asyncio.ensure_future(first.node.close())
@@ -302,14 +302,14 @@ async def main():
     rebuilding = asyncio.create_task(asyncio.to_thread(rebuild, log, open_store(log, reach=reach), Workflows()))
     await asyncio.to_thread(swapped.wait)
     await run_some(worker, 3)
-    keeper = worker.node._keeper
+    keeper = worker.node.viewing._keeper
     began = threading.Event()
     write = keeper._write
     def writing(*given):
         began.set()
         return write(*given)
     keeper._write = writing
-    saving = asyncio.create_task(worker.node._save())
+    saving = asyncio.create_task(worker.node.viewing._save())
     await asyncio.to_thread(began.wait)
     await asyncio.to_thread(threading.Event().wait, 0.2)  # now it waits for the lock that the swap holds
     await keeper.stands(0)  # as each take-over asks
@@ -462,7 +462,7 @@ async def test_a_rebuild_beside_a_deploy_loses_no_workflow(world: World, monkeyp
     def not_yet(generation: object) -> bool:
         return False  # another old worker is ahead, in partitions of its own
 
-    keeper = new.node._keeper
+    keeper = new.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     monkeypatch.setattr(keeper, "_take_place", not_yet)
     rebuilding = asyncio.create_task(asyncio.to_thread(rebuild, log, open_store(log, reach=reach), Workflows()))
@@ -491,7 +491,7 @@ async def test_two_rebuilds_in_a_row_do_not_end_a_workers_part_in_the_log(world:
     log = await open_log(world.url, readonly=True)
     store = open_store(log)
     rebuild(log, store, Workflows())
-    keeper = worker.node._keeper
+    keeper = worker.node.viewing._keeper
     assert isinstance(keeper, StoreKeeper)
     again = keeper._store.again
 

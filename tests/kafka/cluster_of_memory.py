@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import pytest
@@ -25,9 +25,9 @@ from gasoline_es.log.kafka.drivers.port import (
     Feed,
     In,
     NewTopic,
+    NotAllowed,
     NotWritten,
     Out,
-    PlainWriter,
     Reader,
     Refused,
     TopicInfo,
@@ -75,6 +75,8 @@ class Cluster:
     def __init__(self) -> None:
         self.lock: Final = threading.Condition()
         self.topics: dict[str, _Topic] = {}
+        self.hidden: set[str] = set()
+        """Topics that nobody may see."""
         self.away = False
         """No broker answers."""
         self.faults: dict[str, list[Fault]] = {}
@@ -96,10 +98,21 @@ class Cluster:
         topic = self.topics.get(feed.topic)
         return topic is not None and 0 <= feed.partition < topic.info.partitions
 
+    def refuses(self, out: Out) -> bool:
+        """Whether a record is larger than its topic takes."""
+        limit = self.topics[out.feed.topic].info.config.get("max.message.bytes")
+        return limit is not None and len(out.value or b"") > int(limit)
+
     def make_topic(self, name: str, partitions: int, **config: str) -> None:
         """Make a topic, as an administrator does; one of this name that is there is gone."""
         with self.lock:
             self.topics[name] = _Topic(TopicInfo(partitions, 1, config))
+
+    def allow(self, name: str, *operations: str) -> None:
+        """Let everybody do no more than this with a topic, by Kafka's words in capitals."""
+        with self.lock:
+            topic = self.topics[name]
+            topic.info = replace(topic.info, allowed=frozenset({"DESCRIBE", *operations}))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records."""
@@ -112,6 +125,11 @@ class Cluster:
         if topic is None or not 0 <= feed.partition < topic.info.partitions:
             raise BrokerError(f"there is no {feed}")
         return topic.feeds.setdefault(feed.partition, [])
+
+    def begin(self, feed: Feed) -> int:
+        """Return the first offset that a partition still has."""
+        self.entries(feed)
+        return self.topics[feed.topic].begins.get(feed.partition, 0)
 
     def write(self, transaction: Transaction, records: Sequence[Out]) -> list[int]:
         """Append records of an open transaction; return their offsets."""
@@ -185,6 +203,15 @@ class MemoryWriter(Writer):
             unknown = [out.feed for out in records if not cluster.has(out.feed)]
             if unknown:  # a client waits for them as long as it may, and gives up
                 return NotWritten(f"unknown: {unknown[0]}")
+            if any(cluster.refuses(out) for out in records):
+                return NotWritten("too large", too_large=True)
+            closed = [
+                out.feed.topic
+                for out in records
+                if out.feed.topic in cluster.hidden or not cluster.topics[out.feed.topic].info.may("WRITE")
+            ]
+            if closed:
+                return NotWritten(f"TOPIC_AUTHORIZATION_FAILED: {closed[0]}")
             transaction = Transaction()
             offsets = cluster.write(transaction, records)
             if fault == "open":
@@ -210,7 +237,7 @@ class MemoryReader(Reader):
 
     def assign(self, starts: Mapping[Feed, int]) -> None:
         with self._cluster.lock:
-            begins = {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in starts}
+            begins = {feed: self._cluster.begin(feed) if self._cluster.has(feed) else 0 for feed in starts}
             self._at = {feed: self._at.get(feed, max(start, begins[feed])) for feed, start in starts.items()}
 
     def poll(self, max_records: int, timeout_s: float) -> Sequence[In]:
@@ -229,6 +256,8 @@ class MemoryReader(Reader):
         if self._cluster.away:
             return found
         for feed, at in self._at.items():
+            if not self._cluster.has(feed):
+                continue  # whose topic is gone is waited for
             entries, stop = self._cluster.entries(feed), self._cluster.stable_end(feed)
             while at < stop and len(found) < count:
                 entry = entries[at]
@@ -258,7 +287,7 @@ class MemoryReader(Reader):
     def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
         with self._cluster.lock:
             self._cluster.answer()
-            return {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in feeds}
+            return {feed: self._cluster.begin(feed) for feed in feeds}
 
     def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
         with self._cluster.lock:
@@ -286,9 +315,11 @@ class MemoryAdmin(Admin):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
         with self._cluster.lock:
             self._cluster.answer()
+            if hidden := self._cluster.hidden & {*topics}:
+                raise NotAllowed(f"TOPIC_AUTHORIZATION_FAILED: {sorted(hidden)}")
             return {name: self._cluster.topics[name].info for name in topics if name in self._cluster.topics}
 
     def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:
@@ -320,9 +351,6 @@ class MemoryDriver(Driver):
 
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         return MemoryWriter(self._cluster, transactional_id)
-
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        raise NotImplementedError("the log writes in transactions only")
 
     def reader(self, *, uncommitted: bool = False) -> Reader:
         assert not uncommitted

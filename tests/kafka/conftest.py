@@ -25,6 +25,7 @@ _REAL_IN_EVERY_RUN = (
     "every_writers_records",
     "skips_what_a_fenced_owner",
     "newest_record_is_the_one",
+    "source_gives_every_writers",
     "changed_returns_for_what_others",
     "opened_for_reading",
     "closing_frees",

@@ -6,6 +6,7 @@ Ends with 0 if everything went well. What is refused ends it with another status
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 import time
 from contextlib import closing
@@ -27,6 +28,11 @@ _EVENT = (
 )
 
 
+def others_of(namespace: str) -> tuple[str, str, str]:
+    """Name the topics of others that are used with a namespace: what is emitted to, what is ingested, its dead letters."""
+    return f"{namespace}-out", f"{namespace}-in", f"{namespace}-in.dead-letter"
+
+
 async def administrator(url: str) -> None:
     """Make the topics."""
     address = Address.of(url)
@@ -36,17 +42,28 @@ async def administrator(url: str) -> None:
 
 
 async def worker(url: str) -> None:
-    """Own the partition, live, write and read every topic, and remove what was consumed."""
+    """Own the partition, live, write and read every topic, those of others too, and remove what was consumed."""
     address = Address.of(url)
     log = await open_kafka_log(url)
     owned = await log.acquire(0)
     log.announce({"name": "w"})
+    emitted, source, letters = others_of(log.namespace)
+    for topic in (emitted, letters):
+        assert await log.partitions_of(topic) == 1
     records = [
         NewRecord(topic, 0, "w/1", _EVENT % log.namespace.encode(), time.time_ns() // 1000)
-        for topic in _topics(log, (*OWNERS_TOPICS, *ANYONES_TOPICS))
+        for topic in (*_topics(log, (*OWNERS_TOPICS, *ANYONES_TOPICS)), emitted, letters)
     ]
     await _append(log, Section(0, owned.epoch, records))
     await _read(log)
+    inbox = log.tail(f"{log.namespace}.inbox", 0)
+    await log.refresh((f"{log.namespace}.inbox", 0))
+    assert inbox.poll()
+    assert await log.partitions_of(source, reading=True) == 1
+    ingested = await log.source(source, 0)
+    while not await ingested.poll(1):
+        pass
+    await ingested.close()
     while not log.members():  # its sign of life came back
         await asyncio.sleep(0.02)
     with closing(make_driver(address)) as driver, closing(driver.admin()) as admin:
@@ -55,8 +72,9 @@ async def worker(url: str) -> None:
 
 
 async def client(url: str) -> None:
-    """Write what anyone writes, and read every topic."""
+    """Live, write what anyone writes, and read every topic."""
     log = await open_kafka_log(url)
+    await log.shown()
     records = [NewRecord(topic, 0, "c", b"{}", time.time_ns() // 1000) for topic in _topics(log, ANYONES_TOPICS)]
     await _append(log, Section(0, None, records))
     await _read(log)
@@ -71,14 +89,17 @@ async def reader(url: str) -> None:
 
 
 async def consumer(url: str) -> None:
-    """Read the public topics by a client that knows nothing of the library."""
+    """Read the public topics from their beginning, by a client that knows nothing of the library.
+
+    In a group of its own each time: one that was here before would go on where it has committed, and be given nothing.
+    """
     from gasoline_es.log.kafka.drivers.confluent.settings import settings
     from gasoline_es.log.kafka.settings import security_of
 
     address = Address.of(url)
     name = f"{address.prefix}{address.namespace}."
     reach = settings(address.servers, security_of(address))
-    reading = Consumer({**reach, "group.id": f"{name}billing", "auto.offset.reset": "earliest"})
+    reading = Consumer({**reach, "group.id": f"{name}billing-{secrets.token_hex(4)}", "auto.offset.reset": "earliest"})
     wanted = {f"{name}{kind}" for kind in PUBLIC_TOPICS}
     reading.subscribe(sorted(wanted))
     while wanted:

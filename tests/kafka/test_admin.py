@@ -9,7 +9,7 @@ import pytest
 
 from gasoline_es.log.kafka.drivers.port import BrokerError, Driver, Feed, NewTopic
 from gasoline_es.log.kafka.settings import Address, make_driver
-from tests.kafka.records import numbers, outs, read_all
+from tests.kafka.records import committed, numbers, outs, read_all
 
 
 def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str) -> None:
@@ -26,6 +26,9 @@ def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str
         assert [(found[name].partitions, found[name].replication) for name in (events, inbox)] == [(3, 1), (2, 1)]
         assert found[events].config["cleanup.policy"] == "compact"
         assert found[events].config["max.message.bytes"] == "1200000"
+        assert {"READ", "WRITE"} <= found[inbox].allowed  # where everything is, the broker says so
+        without = admin.describe([events], 10, settings=False)[events]
+        assert (without.partitions, without.config) == (3, {})
         assert found[inbox].config["retention.ms"] == "-1"
         assert found[inbox].config["cleanup.policy"] == "delete"
         assert admin.describe([], 10) == admin.describe([f"{kafka_namespace}.none"], 10) == {}
@@ -34,9 +37,10 @@ def test_topics_are_made_once_and_described(driver: Driver, kafka_namespace: str
 
 def test_records_before_an_offset_are_removed(driver: Driver, kafka_namespace: str) -> None:
     feed = Feed(f"{kafka_namespace}.inbox", 0)
-    with closing(driver.admin()) as admin, closing(driver.plain_writer(10)) as writer:
+    with closing(driver.admin()) as admin, closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer:
         admin.create([NewTopic(feed.topic, 1, 1, {})], 30)
-        writer.write(outs(feed, *range(5)))
+        writer.fence()
+        committed(writer.commit(outs(feed, *range(5))))
         admin.delete_before({feed: 3}, 10)
         admin.delete_before({feed: 2}, 10)  # there is nothing before it any more
         admin.delete_before({}, 10)

@@ -20,6 +20,7 @@ class OnKafka(LogContract):
     """What is otherwise on every Kafka log."""
 
     dense = False
+    cleans = False
     time_unit_us = 1_000
     topics_are_data = False
     wait_s = 10.0

@@ -24,7 +24,6 @@ from gasoline_es.log.kafka.drivers.port import (
     Refused,
     Unknown,
     Writer,
-    Written,
 )
 from tests.kafka.conftest import new_feeds
 from tests.kafka.proxy import Api, Fault, Proxy
@@ -211,38 +210,6 @@ def test_a_fence_that_nobody_answers_is_an_error_in_time(place: Place) -> None:
         with pytest.raises(BrokerError, match="cannot be fenced"):
             place.writer()
         assert time.monotonic() - began < SOON_S + 5
-
-
-@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, pytest.param(Fault.CUT, marks=pytest.mark.soak)])
-def test_plain_records_are_written_once_although_an_answer_is_lost(place: Place, fault: Fault) -> None:
-    with closing(place.driver.plain_writer(20)) as writer:
-        assert writer.write(outs(place.feed, 1)) == [Written(0)]
-        with place.proxy.rule(Api.PRODUCE, fault) as rule:
-            assert writer.write(outs(place.feed, 2, 3)) == [Written(1), Written(2)]
-            assert rule.met.is_set()
-        assert writer.write(outs(place.feed, 4)) == [Written(3)]
-    assert numbers(read_all(place.beside, place.feed)) == [1, 2, 3, 4]
-
-
-def test_plain_records_that_nobody_answers_for_are_unknown_and_the_writer_goes_on(place: Place) -> None:
-    with closing(place.driver.plain_writer(SOON_S)) as writer:
-        assert writer.write(outs(place.feed, 1)) == [Written(0)]
-        with place.proxy.rule(Api.PRODUCE, Fault.SWALLOW, times=1000):
-            began = time.monotonic()
-            sent = writer.write(outs(place.feed, 2, 3))
-            assert all(isinstance(one, Unknown) for one in sent), sent
-            assert time.monotonic() - began < SOON_S + 5
-        place.proxy.cut_all()
-        for number in range(10, 100):
-            (last,) = writer.write(outs(place.feed, number))
-            if isinstance(last, Written):
-                break
-        else:
-            pytest.fail("the writer writes no more")
-    read = numbers(read_all(place.beside, place.feed))
-    assert read[0] == 1
-    assert number in read
-    assert len(read) == len(set(read))
 
 
 def test_a_reader_whose_connections_break_goes_on_where_it_was(place: Place) -> None:

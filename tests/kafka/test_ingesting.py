@@ -98,7 +98,6 @@ async def test_each_record_of_a_topic_leads_to_one_of_another(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("driver_name", ["confluent"])
 def test_a_hundred_thousand_records_through_twenty_kills_lead_to_one_each(
     make: Callable[[str], Driver], driver_name: str, kafka_namespace: str, tmp_path: Path
 ) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from typing import Any
 
+import confluent_kafka
 import pytest
 
 from gasoline_es.log.kafka.drivers.port import FIRST, Driver, Feed, OffsetGone, OffsetNotTold, told
+from gasoline_es.log.kafka.records import from_kafka
 from tests.kafka.conftest import NewFeeds
 from tests.kafka.records import catch_up, committed, numbers, outs, read_all
 from tests.kafka.transactions import abort, open_transaction
@@ -153,9 +156,22 @@ def test_an_offset_that_a_client_does_not_tell_is_not_taken_for_one(spec: int, o
     assert (told(Feed("x", 0), -1, 0), told(Feed("x", 0), 5, -1)) == (0, -1)
 
 
-def test_offsets_are_found_by_time(driver: Driver, feeds: NewFeeds) -> None:
+def test_offsets_are_found_by_time(driver: Driver, feeds: NewFeeds, kafka_namespace: str) -> None:
     (feed,) = feeds()
-    with closing(driver.plain_writer(10)) as writer, closing(driver.reader()) as reader:
-        writer.write(outs(feed, 1, 2, 3))
+    with closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer, closing(driver.reader()) as reader:
+        writer.fence()
+        committed(writer.commit(outs(feed, 1, 2, 3)))
         times = (0, 1_000_002, 1_000_003, 1_000_004)
         assert [reader.since({feed: time}, 10)[feed] for time in times] == [0, 1, 2, 3]
+
+
+def test_headers_of_any_kind_leave_a_record_readable(driver: Driver, feeds: NewFeeds, kafka_bootstrap: str) -> None:
+    (feed,) = feeds()
+    producer: Any = confluent_kafka.Producer({"bootstrap.servers": kafka_bootstrap})
+    producer.produce(feed.topic, b"1", headers=[("h", None), ("", b"\xff"), ("h", b"2")])
+    producer.flush(20)
+    with closing(driver.reader()) as reader:
+        reader.assign({feed: FIRST})
+        (read,) = catch_up(reader, [feed])
+    assert list(read.headers) == [("h", None), ("", b"\xff"), ("h", b"2")]
+    assert from_kafka(read, "", owned=False).headers == {"": "\ufffd", "h": "2"}

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gasoline_es.errors import Fenced, LogCorrupt, LogError
-from gasoline_es.log.kafka.drivers.port import Feed, Out
+from gasoline_es.log.kafka.drivers.port import Feed, Out, Writer
+from gasoline_es.log.kafka.evidence import OfSigns
 from gasoline_es.log.kafka.log import KafkaLog
 from gasoline_es.log.kafka.opening import open_cluster
+from gasoline_es.log.kafka.sender import Sender
 from gasoline_es.log.kafka.settings import Address
 from gasoline_es.log.port import Appended, NewRecord, Section
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put, read_all, sent_all
-from tests.kafka.cluster_of_memory import Cluster, Fault, MemoryDriver, Transaction
+from tests.kafka.cluster_of_memory import Cluster, Fault, MemoryDriver, MemoryWriter, Transaction
 
 Open = Callable[..., Coroutine[Any, Any, KafkaLog]]
 
@@ -260,6 +264,109 @@ async def test_catching_up_ends_whatever_lies_last(cluster: Cluster, opened: Ope
     other = await opened("another", readonly=True)
     assert numbers(await read_all(other, EVENTS, 0)) == expected
     assert time.monotonic() - began_s < 5
+
+
+async def test_what_nobody_reads_any_more_is_not_kept(
+    cluster: Cluster, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process lives for months, and gives up partitions and subscriptions: what comes there goes to others."""
+    monkeypatch.setattr("gasoline_es.log.kafka.log.CLEAN_EVERY_S", 0.0)
+    log, other, feed = await opened(), await opened("another"), Feed(INBOX, 0)
+    tail = log.tail(INBOX, 0)
+    await put(other, None, event(1, 0, INBOX))
+    await log.refresh((INBOX, 0))
+    assert numbers(tail.poll()) == [1]
+    await put(other, None, event(2, 0, INBOX))
+    await log.refresh((INBOX, 0))
+    log._look_for_unread_at_s = 0.0
+    await log.changed()
+    assert log._follower.follows(feed), "somebody reads it"
+    position = tail.position
+    del tail
+    gc.collect()
+    await put(other, None, event(3, 1, INBOX))
+    await log.refresh((INBOX, 1))  # something is heard of
+    await log.changed()
+    await log.refresh((INBOX, 1))  # the thread that follows knows
+    await put(other, None, *[event(number, 0, INBOX) for number in range(4, 20)])
+    await log.refresh((INBOX, 1))
+    recent = log._kept.recent(feed)
+    assert recent is not None
+    assert (log._follower.follows(feed), recent.count(0)) == (False, 0)
+    assert numbers(await sent_all(log, INBOX, 0, position)) == [2, *range(4, 20)]
+    assert numbers(await sent_all(log, INBOX, 0)) == [1, 2, *range(4, 20)]
+
+
+async def test_whoever_appends_while_others_ask_how_far_it_goes_has_lost_nothing(
+    cluster: Cluster, opened: Open
+) -> None:
+    """Its own copy is ahead of the answer then: that is no sign that the broker has lost records."""
+    log = await opened()
+    owned = await log.acquire(0)
+    answered, feed = threading.Event(), Feed(EVENTS, 0)
+    questions = log._follower._ends
+    ends = questions._ask
+
+    def late(feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
+        told = ends(feeds, timeout_s)
+        if feed in feeds:
+            asked.set()
+            assert answered.wait(10)
+        return told
+
+    asked = threading.Event()
+    questions._ask = late
+    caught_up = log._follower.catch_up(feed)
+    assert await asyncio.to_thread(asked.wait, 10)
+    assert isinstance(await put(log, owned.epoch, event(1)), Appended)
+    answered.set()
+    async with asyncio.timeout(10):
+        await asyncio.wrap_future(caught_up)
+
+
+async def test_a_sender_that_is_stopped_while_it_fences_lets_go_of_its_writer(cluster: Cluster) -> None:
+    closed: list[Writer] = []
+
+    class Stopping(MemoryWriter):
+        def fence(self) -> None:
+            super().fence()
+            sender.stop()
+
+        def close(self) -> None:
+            closed.append(self)
+
+    driver = MemoryDriver(cluster)
+    driver.writer = lambda transactional_id, timeout_s: Stopping(cluster, transactional_id)  # type: ignore[method-assign]
+    sender = Sender(driver, "default.0", 1.0, OfSigns())
+    with pytest.raises(LogError, match="closed"):
+        sender.send([])
+    assert len(closed) == 1
+    with pytest.raises(LogError, match="closed"):
+        sender.send([])
+    assert len(closed) == 1, "nothing is begun after the end"
+
+
+async def test_a_cancelled_append_is_finished_before_the_next(cluster: Cluster, opened: Open) -> None:
+    log = await opened()
+    owned = await log.acquire(0)
+    inside: list[str] = []
+
+    def slow(transactional_id: str) -> None:
+        inside.append(transactional_id)
+        time.sleep(0.02)
+        assert inside == [transactional_id], "two at once"
+        inside.remove(transactional_id)
+
+    cluster.before_commit = slow
+    for number in range(6):
+        waiting = asyncio.create_task(put(log, owned.epoch, event(number)))
+        if number % 2:
+            while not inside:
+                await asyncio.sleep(0)
+            waiting.cancel()
+        await asyncio.wait([waiting])
+    assert isinstance(await put(log, owned.epoch, event(6)), Appended)
+    assert numbers(await read_all(log, EVENTS, 0)) == list(range(7))
 
 
 async def test_an_open_transaction_below_is_waited_for(cluster: Cluster, opened: Open) -> None:

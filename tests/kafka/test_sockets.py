@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from gasoline_es.log.kafka.drivers.kafka_python.client import made
+from gasoline_es.log.kafka.drivers.kafka_python.client import inet, made
+from tests.kafka_server import free_port
 
 
 @pytest.fixture
@@ -26,9 +28,12 @@ class Below:
         self.client = kafka_client(**config)
 
 
-def below(server: socket.socket) -> Any:
-    host, port = server.getsockname()
-    return made(Below, bootstrap_servers=[f"{host}:{port}"], metrics=None).client
+def below(server: socket.socket, **config: Any) -> Any:
+    return below_at(server.getsockname()[1], **config)
+
+
+def below_at(port: int, **config: Any) -> Any:
+    return made(Below, bootstrap_servers=[f"127.0.0.1:{port}"], metrics=None, **config).client
 
 
 def connected(client: Any) -> Any:
@@ -73,3 +78,80 @@ def test_who_was_about_to_connect_keeps_no_socket_open(mute: socket.socket) -> N
     assert [one.fileno() for one in connecting] == [-1]
     for other in others:
         other.close()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Every socket that is opened, and every one of TLS: as long as they are held here, no collector closes them."""
+    found: list[socket.socket] = []
+    plain, secure = inet.KafkaNetSocket.socket, ssl.SSLContext.wrap_socket
+
+    def open_plain(*args: Any, **more: Any) -> socket.socket:
+        found.append(plain(*args, **more))
+        return found[-1]
+
+    def open_secure(*args: Any, **more: Any) -> socket.socket:
+        found.append(secure(*args, **more))
+        return found[-1]
+
+    monkeypatch.setattr(inet.KafkaNetSocket, "socket", open_plain)
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", open_secure)
+    return found
+
+
+def failed(client: Any) -> str:
+    """Have it try to connect, and return why that came to nothing."""
+    (node,) = client.cluster.bootstrap_brokers()
+    connection = client._manager.get_connection(node.node_id)
+    while not connection.init_future.is_done:
+        client._net.poll(timeout_ms=10)
+    return str(connection.init_future.exception)
+
+
+def test_who_reaches_nobody_keeps_no_socket_open(opened: list[socket.socket]) -> None:
+    client = below_at(free_port())
+    assert "ECONNREFUSED" in failed(client)
+    assert [one.fileno() for one in opened] == [-1]
+    client.close()
+
+
+def test_who_is_answered_in_no_tls_keeps_no_socket_open(mute: socket.socket, opened: list[socket.socket]) -> None:
+    """As where a certificate is one that nobody vouches for: the handshake fails once a socket of TLS is there."""
+    client = below(mute, security_protocol="SSL")
+    (node,) = client.cluster.bootstrap_brokers()
+    connection = client._manager.get_connection(node.node_id)
+    client._net.poll(timeout_ms=10)
+    with closing(mute.accept()[0]) as accepted:
+        accepted.sendall(b"in plain words\n")
+        while not connection.init_future.is_done:
+            client._net.poll(timeout_ms=10)
+    assert "Handshake failed" in str(connection.init_future.exception)
+    assert isinstance(opened[-1], ssl.SSLSocket)
+    assert [one.fileno() for one in opened] == [-1, -1]
+    client.close()
+
+
+def test_whose_certificates_cannot_be_read_keeps_no_socket_open(
+    mute: socket.socket, opened: list[socket.socket]
+) -> None:
+    client = below(mute, security_protocol="SSL", ssl_cafile="/nowhere/ca.pem")
+    assert "No such file" in failed(client)
+    assert [one.fileno() for one in opened] == [-1]
+    client.close()
+
+
+def test_who_ends_while_tls_is_agreed_on_keeps_no_socket_open(mute: socket.socket, opened: list[socket.socket]) -> None:
+    client = below(mute, security_protocol="SSL")
+    (node,) = client.cluster.bootstrap_brokers()
+    client._manager.get_connection(node.node_id)
+    while not any(isinstance(one, ssl.SSLSocket) for one in opened):
+        client._net.poll(timeout_ms=10)
+    client.close()
+    assert [one.fileno() for one in opened] == [-1, -1]
+
+
+def test_who_says_nothing_to_tls_is_given_up_in_time(mute: socket.socket, opened: list[socket.socket]) -> None:
+    client = below(mute, security_protocol="SSL", socket_connection_setup_timeout_ms=50)
+    assert "timed out" in failed(client)
+    assert [one.fileno() for one in opened] == [-1, -1]
+    client.close()

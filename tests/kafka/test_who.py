@@ -12,6 +12,7 @@ from gasoline_es.errors import PartitionOwned
 from gasoline_es.log.kafka.drivers.port import Feed, In, Out
 from gasoline_es.log.kafka.opening import open_cluster
 from gasoline_es.log.kafka.settings import Address
+from gasoline_es.log.kafka.topics import topics_of
 from gasoline_es.log.kafka.who import Who, worker_key
 from gasoline_es.log.port import Appended
 from gasoline_es.testing.log_contract import event, put
@@ -58,6 +59,14 @@ def test_a_wait_for_the_next_silence_does_not_spin_while_nothing_is_heard() -> N
     assert who.lives("other", 300.0)
     assert who.silent_in(300.0) == pytest.approx(1.0)
     assert Who("me", 10.0, now_s=100.0).silent_in(100.0) is None
+
+
+def test_signs_of_life_are_compacted_before_they_are_too_many_to_read() -> None:
+    """Whoever opens the log reads all of that topic, and gives up after half a minute; a process signs 26,000 times a day."""
+    (workers,) = [one for one in topics_of("", "shop", 4) if one.kind == "workers"]
+    assert int(workers.policy["max.compaction.lag.ms"]) <= 3_600_000, "or it grows for a week, by all processes"
+    assert int(workers.policy["delete.retention.ms"]) <= 3_600_000
+    assert workers.checked == ("cleanup.policy",), "a topic that was made otherwise is opened all the same"
 
 
 async def test_an_outage_takes_no_partition_from_who_lives(tmp_path: Path) -> None:

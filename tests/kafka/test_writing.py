@@ -1,4 +1,4 @@
-"""Transactions and plain records, by each client library on a real broker (design §6, Kafka log)."""
+"""Transactions, by each client library on a real broker (design §6, Kafka log)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from gasoline_es.log.kafka.drivers.port import (
     NotWritten,
     Out,
     Refused,
-    Unknown,
-    Written,
 )
 from tests.kafka.conftest import NewFeeds
 from tests.kafka.records import committed, numbers, out, outs, read_all
@@ -140,36 +138,3 @@ def test_a_writer_that_reaches_no_broker_says_so_in_time(driver_name: str, kafka
         with pytest.raises(BrokerError, match=r"Kafka at 127\.0\.0\.1:1: .*cannot be fenced") as caught:
             writer.fence()
         assert caught.value.retryable
-
-
-def test_plain_records_are_written_each_for_itself(driver: Driver, feeds: NewFeeds) -> None:
-    one, other = feeds(2)
-    with closing(driver.plain_writer(10)) as writer:
-        sent = writer.write([out(one, 1), out(one, 2, TOO_LARGE), out(other, 3), out(one, 4)])
-        assert [sent[0], sent[2], sent[3]] == [Written(0), Written(0), Written(1)]
-        assert isinstance(sent[1], NotWritten)
-        assert sent[1].too_large
-        assert writer.write([]) == []
-        assert writer.write(outs(one, 5)) == [Written(2)]
-    assert numbers(read_all(driver, one)) == [1, 4, 5]
-
-
-def test_plain_records_of_many_threads_keep_the_order_of_each(driver: Driver, feeds: NewFeeds) -> None:
-    (feed,) = feeds()
-    with closing(driver.plain_writer(20)) as writer:
-
-        def write(thread: int) -> None:
-            for number in range(10):
-                assert all(isinstance(one, Written) for one in writer.write(outs(feed, thread * 100 + number)))
-
-        with ThreadPoolExecutor(4) as threads:
-            list(threads.map(write, range(4)))
-    read = numbers(read_all(driver, feed))
-    for thread in range(4):
-        assert [number for number in read if number // 100 == thread] == [thread * 100 + n for n in range(10)]
-
-
-def test_what_no_broker_answers_for_is_unknown_or_certainly_not_written(driver: Driver, kafka_namespace: str) -> None:
-    with closing(driver.plain_writer(1)) as writer:
-        (sent,) = writer.write(outs(Feed(f"{kafka_namespace}.nowhere", 0), 1))
-    assert isinstance(sent, NotWritten | Unknown)

@@ -36,3 +36,12 @@ async def test_two_slashes_name_a_host_and_are_refused_with_both_right_spellings
     assert (done.status, done.stdout) == (2, "")
     assert "names a host" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_namespace_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    """Whoever moves a log by a Kafka URL may have meant another than the URL names."""
+    url = f"file:{tmp_path}/data"
+    for namespace in ("stock", "default"):
+        await (await open_log(url, namespace=namespace)).close()
+    with pytest.raises(LogError, match=r"there is no namespace 'shop' in .*/data, which has default, stock$"):
+        await open_log(url, namespace="shop", readonly=True)

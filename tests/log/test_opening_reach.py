@@ -159,8 +159,9 @@ async def test_the_index_of_a_segment_that_has_none_is_made_of_that_segment_alon
     assert not segment(tmp_path, 3, ".index").exists()
     disk.forget()
     assert list(log.read(EVENTS, 0))
-    walked = {path for path in disk.bytes if disk.bytes[path] > 1.5 * (tmp_path / path).stat().st_size}
-    assert walked == {"segments/0000000003.jsonl"}, "walked, and then read as all others were"
+    often = {path for path in disk.bytes if disk.bytes[path] > 1.5 * (tmp_path / path).stat().st_size}
+    assert often == set(), "walked and read in one go; the others are read by their indexes"
+    assert disk.bytes["segments/0000000003.jsonl"] > 0
     log.end(EVENTS, 0)
     assert segment(tmp_path, 3, ".index").read_bytes() == stored
     await log.close()

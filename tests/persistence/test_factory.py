@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +26,7 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.utils import Environment
 
 from gasoline_es import errors
+from gasoline_es.log.opening import open_log
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory, lease
 from gasoline_es.persistence.history_reader import open_histories
 from gasoline_es.persistence.journal import Journal, namespace_of
@@ -45,6 +48,21 @@ def one() -> list[StoredEvent]:
 def test_without_a_log_it_says_which_variables_name_one() -> None:
     with pytest.raises(InfrastructureFactoryError, match=r"set ORDERS_GASOLINE_LOG or GASOLINE_LOG to the URL"):
         InfrastructureFactory.construct(Environment("Orders", {"PERSISTENCE_MODULE": "gasoline_es.persistence"}))
+
+
+def test_a_namespace_of_more_partitions_than_an_application_has_says_what_to_do(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}"
+    asyncio.run(_made(url, namespace_of("shop"), 16))
+
+    with pytest.raises(
+        OperationalError, match=r"'es-shop' .* with 16 partitions, and an application's has one\. .* --part"
+    ):
+        factory_for("shop", url)
+
+
+async def _made(url: str, namespace: str, partitions: int) -> None:
+    log = await open_log(url, namespace=namespace, partitions=partitions)
+    await log.close()
 
 
 def test_on_kafka_decisions_are_refused_before_anything_is_opened() -> None:
@@ -220,6 +238,47 @@ def test_an_application_that_the_collector_finds_in_the_middle_of_a_call_closes_
         assert not thread.is_alive()
     with pytest.raises(OperationalError, match="was closed"):
         recorder.insert_events(one())
+
+
+def by_python(work: Callable[[], None], name: str) -> None:
+    threading.Thread(target=work, name=name).start()
+
+
+def by_c(work: Callable[[], None], name: str) -> None:
+    _thread.start_new_thread(work, ())  # of whose threads Python knows as much as of a C library's
+
+
+@pytest.mark.parametrize(
+    ("start", "name"), [(by_c, ""), (by_python, "asyncio_0"), (by_python, "kafka-python-producer-1")]
+)
+def test_an_application_that_the_collector_finds_on_a_clients_thread_is_not_waited_for_there(
+    start: Callable[[Callable[[], None], str], None], name: str
+) -> None:
+    """The log waits, as it closes, for that very thread."""
+    factory, recorder = factory_for("shop", f"memory:collected-by-{name}")
+    shared = recorder._lease._held
+    found, ended = threading.Event(), threading.Event()
+
+    async def close_behind(_: Journal) -> None:
+        await asyncio.to_thread(ended.wait, 30)
+
+    def collect() -> None:
+        factory.close()
+        found.set()
+
+    def busy() -> None:
+        with suppress(OperationalError):
+            recorder._lease.call("be busy", close_behind)
+
+    waiting = threading.Thread(target=busy)
+    waiting.start()
+    start(collect, name)
+    assert found.wait(20), "it waits for what waits for it"
+    ended.set()
+    waiting.join(30)
+    for thread in [thread for thread in threading.enumerate() if thread.name == "gasoline-closing"]:
+        thread.join(30)
+    assert shared.loop.closed
 
 
 async def test_a_coroutine_may_call_it_as_it_may_call_any_other_module() -> None:

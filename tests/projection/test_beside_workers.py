@@ -112,7 +112,7 @@ async def test_what_was_folded_is_gone_on_with_by_the_next_worker(gasoline: Gaso
 async def test_who_waits_for_a_projection_that_nobody_runs_is_told_so(gasoline: Gasoline) -> None:
     view = gasoline.projection(outputs)
     with pytest.raises(TimeoutError, match="it is not built yet"):
-        await view.wait_for(timeout=0.01)
+        await view.wait_for(timeout=1)  # so long a cluster may take to answer what there is
     async with gasoline.worker([double], projections=[outputs]):
         await view.wait_for(timeout=WAIT_S)
     handle = await gasoline.dispatch(double, 1)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.filters import Filters
+from gasoline_es.core.ports import Prunable
 from gasoline_es.core.state import Summary
 from projections.views import Changes, PartitionViews
 from projections.workflow_rows import WorkflowRow
@@ -88,6 +89,9 @@ class Store:
 
     def matching(self, wanted: Filters) -> Iterator[Summary]:
         return self.table.matching(3, wanted)
+
+    def prunable(self, wanted: Prunable, after: tuple[int, str], limit: int) -> list[Summary]:
+        return self.table.prunable(3, wanted, after, limit)
 
     def store(self, changes: Changes) -> int:
         if changes.next_offset > self.next_offset:

@@ -100,6 +100,8 @@ def _event(data: ev.EventData) -> str:
             return f"{_at(data)} checkpoint"
         case ev.RollbackStarted():
             return f"{_at(data)} rollback: {short(data.error)}"
+        case ev.WorkflowPruned():
+            return f"pruned by {data.by}, keeps {data.keeps}"
         case ev.Unreadable():
             return f"unreadable {data.type}"
         case _:

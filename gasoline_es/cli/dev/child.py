@@ -14,16 +14,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from gasoline_es.checking.code import Code, CodeRefused, Workflows
 from gasoline_es.cli.dev.reports import Order, Ready, Refused, Report, Running, UnderWay, running, write
 from gasoline_es.cli.failures import explain
+from gasoline_es.cli.piped import load_pipelines
 from gasoline_es.cli.working import log_to_stderr
 from gasoline_es.core.error_info import PACKAGE
 from gasoline_es.core.location import format_location
 from gasoline_es.engine import Gasoline
 from gasoline_es.errors import GasolineError
+from gasoline_es.pipelines import Pipeline
 from gasoline_es.projecting import AnyProjection
 from gasoline_es.runtime.worker import Worker
 
@@ -32,6 +34,9 @@ EVICT_AFTER_S: Final = 1.0
 _LOOK_S: Final = 0.1
 """So often it is looked which attempts run."""
 _WAKE_AT_ONCE: Final = 100
+
+Loaded = tuple[Workflows, Sequence[AnyProjection], Sequence[Pipeline[Any]]]
+"""What the modules have."""
 
 
 def main() -> None:
@@ -46,7 +51,7 @@ def main() -> None:
     if loaded is None:
         return
     try:
-        asyncio.run(_work(order, *loaded, lifeline, to_wake))
+        asyncio.run(_work(order, loaded, lifeline, to_wake))
     except (GasolineError, OSError) as error:
         told, status = explain(error)
         sys.stderr.write(told + "\n")
@@ -69,16 +74,21 @@ def _take_standard_input() -> tuple[int, list[str]]:
     return lifeline, ids
 
 
-def _load(order: Order) -> tuple[Workflows, Sequence[AnyProjection]] | None:
+def _load(order: Order) -> Loaded | None:
     loads = order.module
     try:
         workflows = Code.parse(order.module).load()
-        if order.projections is None:
-            return workflows, ()
-        from gasoline_es.cli.projected import projections_of  # with all that stores need
+        projections: Sequence[AnyProjection] = ()
+        if order.projections is not None:
+            from gasoline_es.cli.projected import projections_of  # with all that stores need
 
-        loads = order.projections
-        return workflows, projections_of(Code.parse(order.projections))
+            loads = order.projections
+            projections = projections_of(Code.parse(order.projections))
+        pipelines: Sequence[Pipeline[Any]] = ()
+        if order.pipelines is not None:
+            loads = order.pipelines
+            pipelines = load_pipelines(Code.parse(order.pipelines))
+        return workflows, projections, pipelines
     except CodeRefused as refused:
         if refused.__cause__ is not None:
             sys.stderr.write(_shown(refused.__cause__))
@@ -98,9 +108,8 @@ def _shown(error: BaseException) -> str:
     return "".join([*head, *traceback.format_exception_only(error)])
 
 
-async def _work(
-    order: Order, workflows: Workflows, projections: Sequence[AnyProjection], lifeline: int, to_wake: Sequence[str]
-) -> None:
+async def _work(order: Order, loaded: Loaded, lifeline: int, to_wake: Sequence[str]) -> None:
+    workflows, projections, pipelines = loaded
     async with Gasoline.open(order.url, namespace=order.namespace) as gasoline:
         worker = gasoline.worker(
             workflows.values(),
@@ -108,6 +117,7 @@ async def _work(
             stop_limit=order.stop_limit_s,
             evict_after=EVICT_AFTER_S,
             projections=projections,
+            pipelines=pipelines,
             store=order.store,
         )
         _stop_with(lifeline)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from gasoline_es.cli.failures import USED_WRONGLY, Failure, Misuse
-from gasoline_es.cli.typed import KeptUp, settings_of
+from gasoline_es.cli.typed import KeptUp, Pipelines, settings_of
 
 if TYPE_CHECKING:
     from gasoline_es.cli.dev.session import Plan
@@ -70,6 +70,7 @@ def dev(
             show_default=False,
         ),
     ] = None,
+    pipelines: Pipelines = None,
     json: Annotated[
         bool | None,
         typer.Option(
@@ -94,6 +95,7 @@ def dev(
       gasoline dev shop.orders
       gasoline dev shop/orders.py --log file:./data --watch shop --watch lib
       gasoline dev shop.orders --projections shop.views
+      gasoline dev shop.orders --pipelines shop.intake
       gasoline dev shop.orders --json | jq -c 'select(.kind == "dead") | .error.message'
 
     Exit status: 0 stopped; 1 it cannot go on; 2 used wrongly; 130 ended by the second Ctrl-C.
@@ -115,8 +117,10 @@ def dev(
     watched = directories(watch or ())
     given = log if log is not None else _given_before(context)
     settings = replace(settings_of(context), log=LOCAL_URL if given is None else given)
-    namespace = _refuse_misuse(settings, module, projections, store)
-    plan = Plan(module, settings, namespace, watched, revive, max_concurrency, stop_limit, projections, store)
+    namespace = _refuse_misuse(settings, module, projections, store, pipelines)
+    plan = Plan(
+        module, settings, namespace, watched, revive, max_concurrency, stop_limit, projections, store, pipelines
+    )
     _run(plan, json, local=given is None)
 
 
@@ -127,7 +131,9 @@ def _given_before(context: typer.Context) -> str | None:
     return root.params["log"] if source is not None and source.name == "COMMANDLINE" else None
 
 
-def _refuse_misuse(settings: Settings, module: str, projections: str | None, store: str | None) -> str:
+def _refuse_misuse(
+    settings: Settings, module: str, projections: str | None, store: str | None, pipelines: str | None
+) -> str:
     """Return the namespace. Raises: Failure, Misuse: there is no such code, or that cannot be a log or a store."""
     from gasoline_es.checking.code import Code, CodeRefused
     from gasoline_es.cli.reading import DEFAULT_NAMESPACE, check_place
@@ -137,7 +143,7 @@ def _refuse_misuse(settings: Settings, module: str, projections: str | None, sto
     if store is not None and projections is None:
         raise Misuse(f"--store {store!r} says where tables of projections are, and there are none: give --projections")
     try:
-        for code in filter(None, (module, projections)):
+        for code in filter(None, (module, projections, pipelines)):
             Code.parse(code).require()
     except CodeRefused as refused:
         raise Failure(str(refused), USED_WRONGLY) from refused

@@ -19,6 +19,7 @@ class Order:
     """What the worker's process is to do, given on its command line. ``report_fd``: where it reports to.
 
     ``projections``: the module of those that it keeps up; ``store``: where their tables are, None: with the log.
+    ``pipelines``: the module of those that it runs.
     """
 
     module: str
@@ -29,6 +30,7 @@ class Order:
     report_fd: int
     projections: str | None = None
     store: str | None = None
+    pipelines: str | None = None
 
     def text(self) -> str:
         """Return it as JSON."""

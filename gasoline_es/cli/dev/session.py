@@ -63,6 +63,7 @@ class Plan:
     stop_limit_s: float
     projections: str | None = None
     store: str | None = None
+    pipelines: str | None = None
 
 
 class Session:
@@ -174,6 +175,7 @@ class Session:
             -1,
             plan.projections,
             plan.store,
+            plan.pipelines,
         )
         return await WorkerProcess.start(order, to_wake, self._heard, self._wrote if self._screen.live else None)
 

@@ -14,10 +14,11 @@ from weakref import WeakSet
 
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.file.begins import Begins, Begun
-from gasoline_es.log.file.disk import Disk
-from gasoline_es.log.file.end import PublishedEnd, decode_end
+from gasoline_es.log.file.compacted import Compacted
+from gasoline_es.log.file.disk import Disk, Status
+from gasoline_es.log.file.end import PublishedEnd, State, decode_end
 from gasoline_es.log.file.incarnation import Observer
-from gasoline_es.log.file.index import SegmentIndex
+from gasoline_es.log.file.index import SegmentIndex, index_of_nothing
 from gasoline_es.log.file.indexes import Indexes
 from gasoline_es.log.file.lines import BatchHeader, Place, SegmentHeader
 from gasoline_es.log.file.scan import (
@@ -224,6 +225,7 @@ class Catalog:
                 topics=marked.topics,
                 finished=True,
                 torn=marked.bytes - marked.position,
+                file=Status(marked.inode, marked.bytes, marked.changed_ns),
             )
             self.segments[number] = segment
             self._take_header(segment, headers[number])
@@ -273,6 +275,11 @@ class Catalog:
         self.segments[number] = segment
         self.highest = max(self.highest, number)
         self._corrupt(segment, 0, reason)
+
+    def end_state(self, segment: Segment) -> State | None:
+        """Return what the file beside a complete segment says of its end; None: nothing that can be read."""
+        end = segment.end or self._stored_end(segment.number)
+        return None if end is None else end.state
 
     def _stored_end(self, number: int) -> PublishedEnd | None:
         try:
@@ -356,6 +363,9 @@ class Catalog:
     def _advance(self, segment: Segment, *, dead: bool) -> None:
         if segment.finished or segment.header is None:
             return
+        if segment.header.compacted is not None:
+            self._take_compacted(segment, segment.header.compacted)
+            return
         end = segment.end
         failed = end is not None and end.state == "failed"
         if dead and not failed:
@@ -374,6 +384,34 @@ class Catalog:
             if failed and segment.fd >= 0:
                 segment.torn = max(0, self._disk.size(segment.fd) - segment.position)
             self._finish(segment)
+
+    def _take_compacted(self, segment: Segment, told: Compacted) -> None:
+        """Take in a segment that the cleaner wrote anew: it counts as it is, whoever wrote it first and however he is."""
+        assert segment.header is not None
+        segment.batch_max = None
+        size = self._disk.size(self._files.open(segment))
+        if size != told.bytes:
+            reason = f"it has {size} bytes, and had {told.bytes} when the cleaner had written it"
+            self._corrupt(segment, min(size, told.bytes), reason)
+            return
+        if told.epochs is not None:
+            try:
+                segment.index = index_of_nothing(told)
+            except (KeyError, TypeError, ValueError):
+                self._corrupt(segment, 0, "what its header says of epochs cannot be read")
+                return
+            self._take_index(segment, segment.index)
+        elif self.verify or not self._load_index(segment):
+            try:
+                self._scan(segment, size, check_from=0 if self.verify else None)
+            except Damage as damage:
+                self._corrupt(segment, damage.position, damage.reason)
+                return
+        found = (segment.batch, segment.batches, segment.records, segment.digest, segment.position)
+        if found != (told.batch, told.batches, told.records, told.digest, told.bytes):
+            self._corrupt(segment, segment.position, "its batches are not those that its header tells of")
+            return
+        self._finish(segment)
 
     def _advance_dead(self, segment: Segment) -> None:
         fd = self._files.open(segment)
@@ -456,6 +494,8 @@ class Catalog:
 
     def _finish(self, segment: Segment) -> None:
         segment.finished = True
+        if segment.fd >= 0:
+            segment.file = self._disk.status(segment.fd)
         self._files.close(segment)
         index, segment.index = segment.index, None
         assert index is not None
@@ -476,12 +516,16 @@ class Catalog:
             return False
         assert segment.header is not None
         segment.index = index
+        self._take_index(segment, index)
+        return True
+
+    def _take_index(self, segment: Segment, index: SegmentIndex) -> None:
+        assert segment.header is not None
         segment.position, segment.batch, segment.digest = index.position, index.batch, index.digest
         segment.batches, segment.records, segment.torn = index.batches, index.records, index.torn
         if index.batches:
             self.last_place[segment.writer] = Place(segment.number, index.batch)
         self.begins.note_index(segment.header.namespace, segment.writer, segment.number, index)
-        return True
 
     def close(self) -> None:
         """Let go of every file."""

@@ -31,6 +31,10 @@ class Disk:
         """Open an existing file for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    def duplicate(self, fd: int) -> int:
+        """Return another descriptor of an open file, whatever its name means by now."""
+        return os.dup(fd)  # not inherited by programs that are started
+
     def create(self, path: str) -> int:
         """Create a file that must not exist, for reading and writing. Raises: FileExistsError."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

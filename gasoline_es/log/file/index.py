@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
+from gasoline_es.log.file.compacted import Compacted
 from gasoline_es.log.file.lines import BatchHeader, Begin, begin_members, decode_begin, with_head
 
 _K = TypeVar("_K")
@@ -81,12 +82,15 @@ class SegmentIndex:
                 if section.begin is not None:
                     notes.begin, notes.begin_batch = section.begin, header.number
                 notes.released = notes.released or section.release
-            for topic, partition, offset, count in section.groups:
+            for topic, _, offset, count in section.groups:
+                if offset is not None and notes is not None:
+                    notes.ends[topic] = (
+                        offset + count
+                    )  # also where the records are gone: the next one's number is above
+            for (topic, partition, offset, count), _, _ in section.pieces():
                 self.records += count
                 _places_of(self.tails, (topic, partition)).add(header.number, header.position)
                 if offset is not None and section.epoch is not None:
-                    assert notes is not None
-                    notes.ends[topic] = offset + count
                     _places_of(self.runs, (topic, partition, section.epoch)).add(offset, header.position)
         self.position, self.batch, self.digest = header.end, header.number, header.digest
         self.batches += 1
@@ -113,12 +117,40 @@ def _places_of(known: dict[_K, Places], key: _K) -> Places:
     return places
 
 
+def encode_epochs(epochs: Mapping[tuple[int, int], EpochNotes]) -> list[Any]:
+    """Return what a segment says about epochs, as JSON values."""
+    members: list[Any] = []
+    for (partition, epoch), notes in epochs.items():
+        begin = None if notes.begin is None else [begin_members(notes.begin), notes.begin_batch]
+        members.append([partition, epoch, begin, notes.released, notes.ends])
+    return members
+
+
+def decode_epochs(members: Iterable[Any]) -> dict[tuple[int, int], EpochNotes]:
+    """Return the same, read back. Raises: KeyError, TypeError, ValueError."""
+    epochs: dict[tuple[int, int], EpochNotes] = {}
+    for partition, epoch, begin, released, ends in members:
+        notes = EpochNotes(released=released, ends=dict(ends))
+        if begin is not None:
+            notes.begin, notes.begin_batch = decode_begin(begin[0]), begin[1]
+        epochs[partition, epoch] = notes
+    return epochs
+
+
+def index_of_nothing(told: Compacted) -> SegmentIndex:
+    """Return the index of a segment of which no record is left. Raises: KeyError, TypeError, ValueError."""
+    assert told.epochs is not None
+    return SegmentIndex(
+        position=told.bytes,
+        batch=told.batch,
+        batches=told.batches,
+        digest=told.digest,
+        epochs=decode_epochs(told.epochs),
+    )
+
+
 def encode_index(number: int, index: SegmentIndex) -> bytes:
     """Return the index file's bytes."""
-    epochs: list[Any] = []
-    for (partition, epoch), notes in index.epochs.items():
-        begin = None if notes.begin is None else [begin_members(notes.begin), notes.begin_batch]
-        epochs.append([partition, epoch, begin, notes.released, notes.ends])
     members = {
         "segment": number,
         "bytes": index.position,
@@ -127,7 +159,7 @@ def encode_index(number: int, index: SegmentIndex) -> bytes:
         "records": index.records,
         "digest": index.digest,
         "torn": index.torn,
-        "epochs": epochs,
+        "epochs": encode_epochs(index.epochs),
         "runs": [[*key, _flat(places)] for key, places in index.runs.items()],
         "tails": [[*key, _flat(places)] for key, places in index.tails.items()],
     }
@@ -150,11 +182,7 @@ def decode_index(number: int, data: bytes) -> SegmentIndex | None:
         digest=members["digest"],
         torn=members["torn"],
     )
-    for partition, epoch, begin, released, ends in members["epochs"]:
-        notes = EpochNotes(released=released, ends=ends)
-        if begin is not None:
-            notes.begin, notes.begin_batch = decode_begin(begin[0]), begin[1]
-        index.epochs[partition, epoch] = notes
+    index.epochs = decode_epochs(members["epochs"])
     index.runs = {(topic, partition, epoch): _places(flat) for topic, partition, epoch, flat in members["runs"]}
     index.tails = {(topic, partition): _places(flat) for topic, partition, flat in members["tails"]}
     return index

@@ -8,8 +8,9 @@ from typing import Final
 
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.file.disk import Disk
-from gasoline_es.log.file.index import SegmentIndex, decode_index, encode_index
+from gasoline_es.log.file.index import SegmentIndex, decode_index, encode_index, index_of_nothing
 from gasoline_es.log.file.recent import Recent
+from gasoline_es.log.file.scan import Window
 from gasoline_es.log.file.segments import Segment, SegmentFiles
 
 _CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -24,7 +25,8 @@ class Indexes:
         self._files: Final = files
         self._disk: Final = disk
         self._stores: Final = stores
-        self._cached: Final = Recent[int, SegmentIndex](_CACHED_BYTES_MAX)
+        self._cached: Final = Recent[tuple[int, int], SegmentIndex](_CACHED_BYTES_MAX)
+        """Number and version of a segment → its index."""
         self._unwritten: list[tuple[Segment, SegmentIndex]] = []
 
     def finished(self, segment: Segment, index: SegmentIndex) -> None:
@@ -32,7 +34,7 @@ class Indexes:
 
         That is said once in the log's life where the index is stored, which remembers it.
         """
-        self._cached.put(segment.number, index, index.size)
+        self._cached.put((segment.number, segment.version), index, index.size)
         if segment.damage is not None:
             return
         index.torn = segment.torn
@@ -57,28 +59,46 @@ class Indexes:
         except (FileNotFoundError, LookupError, TypeError, ValueError, OverflowError):
             return None
 
-    def of(self, segment: Segment) -> SegmentIndex:
-        """Return a segment's index, from its file or by walking its headers again if it has left the cache."""
+    def of(self, segment: Segment, window: Window | None = None) -> SegmentIndex:
+        """Return a segment's index, from its file or by walking its headers again if it has left the cache.
+
+        ``window``: a window of the segment, whose bytes the index is to be about; None: whichever file is there now.
+        """
         if segment.index is not None:
             return segment.index
-        index = self._cached.get(segment.number)
+        index = self._cached.get((segment.number, segment.version))
         if index is None:
             index = self.stored(segment)
-            # The digest of the last header is of all headers before it: it is the same segment, up to the same batch.
-            same = index is not None and index.batches == segment.batches
-            if index is None or not same or (segment.batches and index.digest != segment.digest):
-                index = self._rebuild(segment)
+            # The digest of the last header is of all headers before it: it is the same segment, up to the same batch. What
+            # the cleaner has removed from it shows in its length: it only gets shorter.
+            if index is None or not _about(index, segment):
+                if window is not None:
+                    index = self._rebuild(segment, window)
+                else:
+                    with self._files.reading(segment) as opened:
+                        index = self._rebuild(segment, opened)
                 if segment.damage is None:
                     self._store(segment, index)
-            self._cached.put(segment.number, index, index.size)
+            self._cached.put((segment.number, segment.version), index, index.size)
+        if segment.finished and segment.topics is None and segment.damage is None:
+            segment.topics = index.topics
         return index
 
-    def _rebuild(self, segment: Segment) -> SegmentIndex:
+    def _rebuild(self, segment: Segment, window: Window) -> SegmentIndex:
+        header = segment.header
+        if header is not None and header.compacted is not None and header.compacted.epochs is not None:
+            return index_of_nothing(header.compacted)
         index = SegmentIndex(torn=segment.torn)
-        if segment.header is not None:
-            for header in self._files.headers(segment, segment.header.bytes, segment.position):
-                index.add(header)
+        if header is not None:
+            for batch in self._files.headers(segment, window, header.bytes):
+                index.add(batch)
         return index
+
+    def replace(self, segment: Segment, index: SegmentIndex) -> None:
+        """Store the index of a segment that was just written anew."""
+        self._cached.put((segment.number, segment.version), index, index.size)
+        self._unwritten.append((segment, index))
+        self.write()
 
     def write(self) -> None:
         """Store the indexes of segments that were completed since the last call. They only save time: errors are no matter."""
@@ -100,3 +120,9 @@ class Indexes:
                 _logger.warning(
                     "a segment's index was not stored", extra={"segment": segment.number, "error": str(error)}
                 )
+
+
+def _about(index: SegmentIndex, segment: Segment) -> bool:
+    if index.batches != segment.batches or not index.batches:
+        return index.batches == segment.batches
+    return index.digest == segment.digest and index.position == segment.position

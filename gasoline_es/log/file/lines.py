@@ -19,6 +19,9 @@ Layout of a segment (filelog.md §2). Every line is JSON in UTF-8 and ends with 
 
 `follows` is null in a writer's first segment; batch numbers go on from one segment of a writer to its next. `bytes` counts
 the section's record lines with their line feeds. `headers` is there only when the record has any.
+
+The cleaner adds one member to the header lines of a segment that it writes anew, before their `head` (compacted.py). What
+stands before that member is what the writer wrote, and its sha-256 is still the line's digest.
 """
 
 from __future__ import annotations
@@ -32,6 +35,16 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json
+
+from gasoline_es.log.file.compacted import (
+    COMPACTED,
+    KEPT,
+    Compacted,
+    KeptLines,
+    as_written,
+    decode_compacted,
+    decode_kept,
+)
 
 HEAD_BYTES: Final = len(b',"head":"0123456789abcdef"}')
 
@@ -52,6 +65,17 @@ class Group(NamedTuple):
     size: int
 
 
+class Piece(NamedTuple):
+    """Lines of a group that follow each other in the file. ``line``: which of the section's lines there the first one is.
+
+    ``number``: which one it was as the section was written. Both are the same where nothing was removed.
+    """
+
+    group: Group
+    line: int
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class After:
     """The end of the epoch before: its writer's last published batch as the taker read it."""
@@ -70,7 +94,7 @@ class Begin:
 
 @dataclass(slots=True)
 class SectionHeader:
-    """One section as its batch header declares it."""
+    """One section as its batch header declares it. ``bytes``: of the lines that are there."""
 
     partition: int
     epoch: int | None
@@ -79,11 +103,40 @@ class SectionHeader:
     groups: tuple[Group, ...]
     bytes: int
     sha256: str
+    kept: KeptLines | None = None
+    """Which of the lines are still there; None: all."""
 
     @property
     def record_count(self) -> int:
-        """Return how many record lines the section has."""
+        """Return how many record lines the section was written with."""
         return sum(group.size for group in self.groups)
+
+    @property
+    def line_count(self) -> int:
+        """Return how many record lines are there."""
+        return self.record_count if self.kept is None else self.kept.count
+
+    def pieces(self) -> list[Piece]:
+        """Return the lines that are there, by group."""
+        pieces: list[Piece] = []
+        number = 0
+        if self.kept is None:
+            for group in self.groups:
+                pieces.append(Piece(group, number, number))
+                number += group.size
+            return pieces
+        line = 0
+        runs = self.kept.runs
+        for group in self.groups:
+            end = number + group.size
+            for first, count in runs:
+                start, stop = max(first, number), min(first + count, end)
+                if start < stop:
+                    offset = None if group.offset is None else group.offset + start - number
+                    pieces.append(Piece(Group(group.topic, group.partition, offset, stop - start), line, start))
+                    line += stop - start
+            number = end
+        return pieces
 
 
 @dataclass(slots=True)
@@ -110,6 +163,8 @@ class SegmentHeader:
     started_us: int
     digest: str = ""
     bytes: int = 0
+    compacted: Compacted | None = None
+    """What the cleaner says of the segment, if it wrote it anew: then the file counts as it is, and as a whole."""
 
 
 class BadLine(Exception):
@@ -184,11 +239,19 @@ def _checked(line: bytes) -> tuple[dict[str, Any], str]:
     return cast(dict[str, Any], members), digest
 
 
+def _digest_as_written(line: bytes, member: bytes) -> str:
+    """Return the digest that a header line had before the cleaner added a member to it."""
+    return sha256(as_written(line, member)).hexdigest()
+
+
 def decode_segment_header(line: bytes) -> SegmentHeader:
     """Return a segment's header from its first line, without the line feed. Raises: BadLine."""
     members, digest = _checked(line)
     try:
         follows = members["follows"]
+        compacted = members.get("compacted")
+        if compacted is not None:
+            digest = _digest_as_written(line, COMPACTED)
         return SegmentHeader(
             number=members["segment"],
             writer=members["writer"],
@@ -197,8 +260,9 @@ def decode_segment_header(line: bytes) -> SegmentHeader:
             started_us=members["started"],
             digest=digest,
             bytes=len(line) + 1,
+            compacted=None if compacted is None else decode_compacted(compacted),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise BadLine("a segment header lacks a member") from error
 
 
@@ -207,6 +271,12 @@ def decode_batch_header(line: bytes, position: int) -> BatchHeader:
     members, digest = _checked(line)
     try:
         sections = tuple([_decode_section(section) for section in members["sections"]])
+        if (kept := members.get("kept")) is not None:
+            digest = _digest_as_written(line, KEPT)
+            for section, told in zip(sections, kept, strict=True):
+                section.kept = decode_kept(told, section.record_count)
+                if section.kept is not None:
+                    section.bytes = section.kept.size
         body = position + len(line) + 1
         return BatchHeader(
             number=members["batch"],

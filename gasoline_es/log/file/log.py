@@ -16,11 +16,17 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import Fenced, LogCorrupt, LogError, LogFailed, LogReadOnly, NoSpace
 from gasoline_es.log.file.bodies import pack_place
 from gasoline_es.log.file.catalog import Catalog
+from gasoline_es.log.file.checkpoint import decode as checkpoint_heads
+from gasoline_es.log.file.checkpoint import hold as held_to
+from gasoline_es.log.file.checkpoint import take as take_checkpoint
+from gasoline_es.log.file.checkpoint import unproven
+from gasoline_es.log.file.cleaning import Cleaner, Pace
 from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.drafts import Draft, encode_draft
 from gasoline_es.log.file.end import PublishedEnd
 from gasoline_es.log.file.epochs import Epochs
 from gasoline_es.log.file.follower import Follower
+from gasoline_es.log.file.horizon import Horizon
 from gasoline_es.log.file.incarnation import Incarnation, Observer
 from gasoline_es.log.file.lines import Place
 from gasoline_es.log.file.manifest import Manifest, create_namespace, read_manifest
@@ -39,6 +45,7 @@ from gasoline_es.log.file.writer import SEGMENT_BYTES_MAX, SegmentWriter
 from gasoline_es.log.names import check_namespace, check_partitions, check_wanted
 from gasoline_es.log.port import (
     Appended,
+    Compaction,
     Epoch,
     Log,
     LogInfo,
@@ -50,9 +57,11 @@ from gasoline_es.log.port import (
     Position,
     Problem,
     Record,
+    Rules,
     Section,
     SegmentInfo,
-    Tail,
+    Source,
+    TailSource,
     Wanted,
     about_json,
     check_sections,
@@ -119,7 +128,8 @@ class FileLog(Log):
         self._counted: Final = Counted(
             self._catalog, self._epochs, self._observer, self._soundness, final=final or not readonly
         )
-        self._reader: Final = Reader(self._catalog, self._counted, self._lock)
+        self._horizon: Final = Horizon(directory, self.log_id, self._disk)
+        self._reader: Final = Reader(self._catalog, self._counted, self._horizon, self._lock)
         self._newest: Final = Newest(self._catalog, self._counted, self._lock)
         self._partitions: Final = Partitions(
             namespace,
@@ -137,6 +147,8 @@ class FileLog(Log):
         self._thread: ThreadPoolExecutor | None = None
         self._follower: Final = Follower(directory, self._is_own_file, self._partitions.lost_owner)
         self._heart: threading.Thread | None = None
+        self._cleaning: asyncio.Task[Compaction] | None = None
+        self._pace: Pace | None = None
         self._still = threading.Event()
         """Set when the heart is to stop."""
         self._closed = False
@@ -152,8 +164,13 @@ class FileLog(Log):
             count = check_partitions(manifest.namespaces, self.namespace, partitions, self.url)
         if count is None or manifest is None:
             if not self.writable:
-                what = "no log" if manifest is None else f"no namespace {self.namespace!r}"
-                raise LogError(f"there is {what} in {self._directory}", path=self._directory)
+                if manifest is None:
+                    raise LogError(f"there is no log in {self._directory}", path=self._directory)
+                raise LogError(
+                    f"there is no namespace {self.namespace!r} in {self._directory}, which has "
+                    f"{', '.join(sorted(manifest.namespaces)) or 'none'}",
+                    path=self._directory,
+                )
             if manifest is not None:
                 self._require_sound(manifest)
             manifest = create_namespace(self._directory, self.namespace, partitions, self._disk)
@@ -172,15 +189,20 @@ class FileLog(Log):
             if damage is not None:
                 raise damage
 
-    def _look(self, marks: Marks | None, namespaces: Callable[[], Mapping[str, int]]) -> tuple[Catalog, Soundness]:
-        """Look at the log as somebody who has just opened it and changes nothing. ``marks`` None: believing no mark."""
+    def _look(
+        self, marks: Marks | None, namespaces: Callable[[], Mapping[str, int]], *, scan: bool = True
+    ) -> tuple[Catalog, Soundness]:
+        """Look at the log as somebody who has just opened it and changes nothing. ``marks`` None: believing no mark.
+
+        ``scan``: with a mark, verify all that it does not vouch for.
+        """
         observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
         catalog = Catalog(
             self._directory,
             self._disk,
             observer,
             readonly=True,
-            verify=marks is not None,
+            verify=scan and marks is not None,
             own_ends=lambda _: None,
             vouching=None if marks is None else Vouching(marks, lambda _: None, readonly=True),
         )
@@ -493,7 +515,7 @@ class FileLog(Log):
         """Whether a taker has yet to begin (see the port)."""
         return self._reader.undecided(topic, partition)
 
-    def tail(self, topic: str, partition: int, position: Position | None = None) -> Tail:
+    def tail(self, topic: str, partition: int, position: Position | None = None) -> FileTail:
         """Open a many-writer topic's partition for reading (see the port)."""
         self._readable()
         with self._lock:
@@ -501,6 +523,12 @@ class FileLog(Log):
             tail = FileTail(topic, partition, position, self._catalog, self._counted, self._lock)
             self._catalog.subscribe(topic, partition, tail)
         return tail
+
+    async def source(
+        self, topic: str, partition: int, position: Position | None = None, *, past_lost: bool = False
+    ) -> Source:
+        """Open a partition of any topic for reading (see the port)."""
+        return TailSource(self.tail(topic, partition, position))
 
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted (see the port)."""
@@ -517,6 +545,67 @@ class FileLog(Log):
     def _is_own_file(self, name: str) -> bool:
         stem = name.partition(".")[0]
         return self._writer is not None and stem.isdigit() and int(stem) in self._writer.ends
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------
+
+    def horizon(self, topic: str, partition: int) -> Offset:
+        """Return the offset below which tombstones may be gone (see the port)."""
+        self._readable()
+        return self._reader.horizon(topic, partition)
+
+    async def compact(
+        self,
+        rules: Rules,
+        *,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        gain_min: float = 0.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compaction:
+        """Remove what the rules give up (see the port). It runs in a thread, with a view of the log of its own."""
+        self._usable()
+        if self._cleaning is not None:
+            return Compaction("another", dry_run)
+        pace = self._pace = Pace(bytes_per_s)
+        pace.progress = progress
+        cleaner = Cleaner(
+            self._directory,
+            self._disk,
+            self._marks,
+            Horizon(self._directory, self.log_id, self._disk),
+            rules,
+            pace,
+            dry_run=dry_run,
+            gain_min=gain_min,
+            who=self.incarnation,
+        )
+        self._cleaning = asyncio.create_task(
+            asyncio.to_thread(cleaner.run, self._look_to_clean), name="gasoline-cleaner"
+        )
+        try:
+            return await asyncio.shield(self._cleaning)
+        except asyncio.CancelledError:
+            await self._stop_cleaning()
+            raise
+        finally:
+            self._cleaning = None
+
+    async def _stop_cleaning(self) -> None:
+        """Let the cleaner stop at what it is at. What it has not replaced stays."""
+        if self._cleaning is not None and self._pace is not None:
+            self._pace.stop.set()
+            await asyncio.wait([self._cleaning])
+
+    def _look_to_clean(self) -> tuple[Catalog, Counted]:
+        catalog, soundness = self._look(
+            Marks(self._directory, self.log_id, self._disk), self._known_namespaces, scan=False
+        )
+        observer = Observer(self._directory, time.monotonic, SILENT_AFTER_S)
+        if soundness.faults:
+            catalog.close()
+            raise soundness.faults[0]
+        epochs = Epochs(self._directory, self._disk)
+        return catalog, Counted(catalog, epochs, observer, soundness, final=True)
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -557,6 +646,33 @@ class FileLog(Log):
         catalog, soundness = self._look(None, self._known_namespaces)
         catalog.close()
         return self._verified(catalog, soundness)
+
+    def checkpoint(self) -> bytes:
+        """Return a digest of all that is published (see the port)."""
+        self._readable()
+        catalog, soundness = self._look(None, self._known_namespaces)
+        try:
+            for damage in (catalog.damage, *soundness.faults):
+                if damage is not None:
+                    raise damage
+            return take_checkpoint(catalog, self.log_id, time.time_ns() // 1000)
+        finally:
+            catalog.close()
+
+    def against(self, checkpoint: bytes) -> Iterator[Problem]:
+        """Yield each place where the log is not what it was (see the port)."""
+        self._readable()
+        heads = checkpoint_heads(checkpoint, self.log_id)
+        catalog, _ = self._look(None, self._known_namespaces)
+        try:
+            yield from held_to(catalog, heads)
+            for number in unproven(catalog, heads):
+                _logger.info(
+                    "nothing is left of a segment, which had grown since: what it held then cannot be proven",
+                    extra={"segment": number},
+                )
+        finally:
+            catalog.close()
 
     def _verified(self, catalog: Catalog, soundness: Soundness) -> Iterator[Problem | SegmentInfo]:
         for found in verify_log(catalog, catalog.ordered(), soundness.faults):
@@ -605,6 +721,7 @@ class FileLog(Log):
     async def _let_go(self) -> None:
         async with self._mutex:
             self._closed = True
+        await self._stop_cleaning()
         self._still.set()
         if self._heart is not None and self._heart.is_alive() and self._incarnation is not None:
             self._heart.join()

@@ -18,7 +18,13 @@ from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.file.incarnation import Observer
 from gasoline_es.log.file.index import SegmentIndex
-from gasoline_es.log.file.lines import BadLine, SegmentHeader, decode_segment_header, is_header_line
+from gasoline_es.log.file.lines import (
+    BadLine,
+    SegmentHeader,
+    decode_batch_header,
+    decode_segment_header,
+    is_header_line,
+)
 from gasoline_es.log.file.mark import Mark, MarkedSegment, decode_mark, encode_mark
 from gasoline_es.log.file.segments import Segment, segment_path
 
@@ -37,6 +43,8 @@ class Marks:
         self.log_id: Final = log_id
         self._found: list[str] = []
         """The files of single segments that were there when the mark was read."""
+        self._renewed = False
+        """Whether the stored mark of the log names files that the cleaner has put others in the place of."""
         self._stored = -1
         """How much the stored mark of the log says (:func:`_extent`); -1: there is none that can be used."""
 
@@ -48,7 +56,7 @@ class Marks:
             return None
         headers: dict[int, SegmentHeader] = {}
         for number in sorted(mark.segments):
-            header = self._fitting(mark.segments[number])
+            header = self._fitting(mark.segments[number]) or self._cleaned(mark, number)
             if header is None:
                 _logger.info(
                     "the log is not the one that was verified before, so all of it is verified",
@@ -56,7 +64,8 @@ class Marks:
                 )
                 return None
             headers[number] = header
-        self._stored = _extent(mark)
+        if not self._renewed:
+            self._stored = _extent(mark)
         for name in self._found:
             claim = self._decoded(name)
             if claim is None or claim.segments.keys() <= mark.segments.keys():
@@ -70,6 +79,30 @@ class Marks:
                 mark.merge(claim)
                 headers[number] = header
         return mark, headers
+
+    def _cleaned(self, mark: Mark, number: int) -> SegmentHeader | None:
+        """Let the mark be about the file that the cleaner has put in a segment's place, if the cleaner vouches for it.
+
+        It stands for the same batches: that is what their digests say, which it must have kept.
+        """
+        was = mark.segments[number]
+        claim = self._decoded(f"{number:010d}.json")
+        if claim is None or number not in claim.segments:
+            return None
+        now = claim.segments[number]
+        header = self._fitting(now)
+        if header is None or header.compacted is None:
+            return None
+        if (now.header_digest, now.batch, now.batches, now.digest) != (
+            was.header_digest,
+            was.batch,
+            was.batches,
+            was.digest,
+        ):
+            return None
+        mark.segments[number] = now
+        self._renewed = True
+        return header
 
     def _names(self) -> list[str]:
         try:
@@ -97,11 +130,19 @@ class Marks:
             if self._disk.status(fd) != (marked.inode, marked.bytes, marked.changed_ns, marked.kept_ns):
                 return None
             line = self._disk.read(fd, marked.header_bytes, 0)
-            if marked.batches:
-                last = self._disk.read(fd, marked.body - marked.last, marked.last)
-                if not is_header_line(last, marked.digest):
-                    return None
             header = decode_segment_header(line[:-1])
+            emptied = header.compacted is not None and header.compacted.epochs is not None
+            if emptied:
+                digest = None if header.compacted is None else header.compacted.digest
+                if digest != marked.digest:
+                    return None
+            elif marked.batches:
+                last = self._disk.read(fd, marked.body - marked.last, marked.last)
+                if (
+                    not is_header_line(last, marked.digest)
+                    and decode_batch_header(last[:-1], marked.last).digest != marked.digest
+                ):
+                    return None
         except (BadLine, OSError):
             return None
         finally:
@@ -120,6 +161,7 @@ class Marks:
             try:
                 status = self._disk.status(fd)
                 closed = segment.end is not None and segment.end.state == "closed"
+                closed = closed or segment.header.compacted is not None
                 if status != segment.seen or (not closed and time.time_ns() - status.changed_ns < _TICK_NS):
                     return None
                 newest_us = self._newest_us(fd, segment.filled)

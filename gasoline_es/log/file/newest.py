@@ -81,17 +81,17 @@ class Newest:
         """
         if not segment.may_hold(topic, partition):
             return
-        places = self._catalog.indexes.of(segment).tails.get((topic, partition))
-        if places is None:
-            return
-        key, end = (topic, partition), segment.position
-        for start in reversed(list(places.positions)):
-            with self._catalog.files.reading(segment, end) as window:
+        with self._catalog.files.reading(segment) as window:
+            places = self._catalog.indexes.of(segment, window).tails.get((topic, partition))
+            if places is None:
+                return
+            key, end = (topic, partition), window.limit
+            for start in reversed(list(places.positions)):
                 try:
                     yield self._stretch(segment, window, start, end, key)
                 except Damage as damage:
                     raise self._catalog.files.corrupt_error(segment, damage) from damage
-            end = start
+                end = start
 
     def _stretch(
         self, segment: Segment, window: Window, start: int, end: int, key: tuple[str, int]
@@ -122,9 +122,7 @@ class Newest:
 
 def _of_section(body: Body, section: SectionHeader, key: tuple[str, int]) -> list[Record]:
     records: list[Record] = []
-    line = 0
-    for group in section.groups:
+    for group, line, _ in section.pieces():
         if (group.topic, group.partition) == key:
             records += decode_records(body, line, group, 0, group.size)
-        line += group.size
     return records

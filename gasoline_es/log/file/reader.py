@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from gasoline_es.errors import LogCorrupt, LogError
 from gasoline_es.log.file.bodies import Body, decode_records, pack_place, unpack_place
 from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.chain import Link
+from gasoline_es.log.file.horizon import Horizon
 from gasoline_es.log.file.index import Places
 from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
@@ -17,22 +18,30 @@ from gasoline_es.log.file.recent import Recent
 from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.names import check_namespace
-from gasoline_es.log.port import Offset, Record
+from gasoline_es.log.port import Offset, Record, horizon_moved
 
 _HEADERS_MAX: Final = 1_024
 _BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
+class _NotKept(Exception):
+    """What is wanted is not in memory: the segment has to be opened."""
+
+
 class Reader:
     """Reads of one handle. Looks things up under the handle's lock; reads published bytes, which never change, without."""
 
-    def __init__(self, catalog: Catalog, ownership: Ownership, lock: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self, catalog: Catalog, ownership: Ownership, horizon: Horizon, lock: AbstractContextManager[Any]
+    ) -> None:
         self._catalog: Final = catalog
+        self._horizon: Final = horizon
         self._files: Final = catalog.files
         self._ownership: Final = ownership
         self._lock: Final = lock
-        self._headers: Final = Recent[int, BatchHeader](_HEADERS_MAX)
-        self._bodies: Final = Recent[tuple[int, int], Body](_BODIES_BYTES_MAX)
+        self._headers: Final = Recent[tuple[int, int], BatchHeader](_HEADERS_MAX)
+        """Version of the segment and place of the batch → its header."""
+        self._bodies: Final = Recent[tuple[int, int, int], Body](_BODIES_BYTES_MAX)
 
     def end(self, topic: str, partition: int) -> Offset:
         """Return the offset after the last counted record."""
@@ -51,13 +60,31 @@ class Reader:
             self._catalog.refresh()
             view = self._ownership.view(_namespace(topic), partition)
             end = view.ends.get(topic, 0)
+            horizon = self._horizon.of(topic, partition)
             broken = view.broken
             links = view.chain.down_to(topic, start) if broken is None else view.chain.all()
             if stop is not None and stop <= end:
                 broken_at_end = None
             else:
                 stop, broken_at_end = end, broken
-        return self._read(topic, partition, start, stop, links, broken, broken_at_end)
+        return self._read_under(horizon, topic, partition, start, stop, links, broken, broken_at_end)
+
+    def _read_under(
+        self, horizon: int, topic: str, partition: int, start: int, stop: int, *rest: Any
+    ) -> Iterator[Record]:
+        """Read, and look at the end whether what was read first has been taken back by what was gone when it was to be read.
+
+        Raises: HorizonMoved.
+        """
+        yield from self._read(topic, partition, start, stop, *rest)
+        now = self.horizon(topic, partition)
+        if start < now != horizon:
+            raise horizon_moved(topic, partition, start, now)
+
+    def horizon(self, topic: str, partition: int) -> Offset:
+        """Return the offset below which tombstones may be gone."""
+        with self._lock:
+            return Offset(self._horizon.of(topic, partition))
 
     def _read(
         self,
@@ -96,27 +123,43 @@ class Reader:
             if segment.header is None:
                 raise segment.damage or self._files.corrupt_error(segment, Damage(0, "it has no header", "invalid"))
             last = link.limit.batch if segment.number == link.limit.segment else None
-            with self._lock:
-                places = self._places(segment, topic, partition, link.epoch)
-                position = None if places is None else places.at(start)
-                end = segment.position
-            if position is not None:
-                with self._files.reading(segment, end) as window:
-                    scan = BatchScan(window, position, None, None)
-                    try:
-                        for header in scan.headers(end):
-                            if last is not None and header.number > last:
-                                break
-                            yield _records(window, segment, header, topic, partition, link.epoch, start, stop)
-                    except Damage as damage:
-                        raise self._files.corrupt_error(segment, damage) from damage
+            opened = self._open(segment, topic, partition, start, link)
+            if opened is not None:
+                window, position = opened
+                try:
+                    for header in BatchScan(window, position, None, None).headers(window.limit):
+                        if last is not None and header.number > last:
+                            break
+                        yield _records(window, segment, header, topic, partition, link.epoch, start, stop)
+                except Damage as damage:
+                    raise self._files.corrupt_error(segment, damage) from damage
+                finally:
+                    window.close()
             if segment.damage is not None and (last is None or last > segment.batch):
                 raise segment.damage
 
-    def _places(self, segment: Segment, topic: str, partition: int, epoch: int) -> Places | None:
+    def _open(self, segment: Segment, topic: str, partition: int, start: int, link: Link) -> tuple[Window, int] | None:
+        """Open a segment to read an epoch's records of a topic's partition from the offset ``start`` on; None: it has none."""
+        with self._lock:
+            if not segment.may_hold(topic, partition):
+                return None
+            window = self._files.window(segment)
+            try:
+                places = self._places(segment, topic, partition, link.epoch, window)
+            except BaseException:
+                window.close()
+                raise
+            if places is None:
+                window.close()
+                return None
+            return window, places.at(start)
+
+    def _places(
+        self, segment: Segment, topic: str, partition: int, epoch: int, window: Window | None = None
+    ) -> Places | None:
         if not segment.may_hold(topic, partition):
             return None
-        return self._catalog.indexes.of(segment).runs.get((topic, partition, epoch))
+        return self._catalog.indexes.of(segment, window).runs.get((topic, partition, epoch))
 
     def _first(self, segments: Sequence[Segment], topic: str, partition: int, start: int, link: Link) -> int:
         """Return which of an epoch's segments is the first that can hold the offset ``start``.
@@ -204,27 +247,47 @@ class Reader:
             if segment is None or segment.header is None or not segment.header.bytes <= position < segment.position:
                 continue
             try:
-                batch = self._batch(segment, position, place)
-                if batch is not None:
-                    self._take(segment, batch, place, topic, partition, set(wanted), found)
+                self._read_place(segment, position, place, topic, partition, set(wanted), found)
             except Damage:
                 continue  # no batch starts there; or one that is damaged, which the search then says
         return found
 
-    def _batch(self, segment: Segment, position: int, place: int) -> BatchHeader | None:
-        header = self._headers.get(place)
-        if header is None:
-            with self._files.reading(segment, segment.position) as window:
-                header = BatchScan(window, position, None, None).next(segment.position)
-            if header is not None:
-                self._headers.put(place, header)
-        return header
+    def _read_place(
+        self,
+        segment: Segment,
+        position: int,
+        place: int,
+        topic: str,
+        partition: int,
+        wanted: set[int],
+        found: dict[int, Record],
+    ) -> None:
+        key = segment.version, place
+        header = self._headers.get(key)
+        if header is not None:
+            with suppress(_NotKept):
+                self._take(segment, None, header, key, topic, partition, wanted, found)
+                return
+        with self._lock:
+            window = self._files.window(segment)
+            key = segment.version, place
+        try:
+            header = self._headers.get(key)
+            if header is None:
+                header = BatchScan(window, position, None, None).next(window.limit)
+                if header is None:
+                    return
+                self._headers.put(key, header)
+            self._take(segment, window, header, key, topic, partition, wanted, found)
+        finally:
+            window.close()
 
     def _take(
         self,
         segment: Segment,
+        window: Window | None,
         header: BatchHeader,
-        place: int,
+        key: tuple[int, int],
         topic: str,
         partition: int,
         wanted: set[int],
@@ -241,16 +304,19 @@ class Reader:
                     at = Place(segment.number, header.number)
                     counts = self._ownership.counts(namespace, partition, section.epoch, at)
                 if counts:
-                    body = self._body(segment, header, section, position, place)
-                    found.update(_wanted(body, section, place, topic, partition, wanted))
+                    body = self._body(window, header, section, position, key)
+                    found.update(_wanted(body, section, key[1], topic, partition, wanted))
             position += section.bytes
 
-    def _body(self, segment: Segment, header: BatchHeader, section: SectionHeader, position: int, place: int) -> Body:
-        key = (place, section.partition)
+    def _body(
+        self, window: Window | None, header: BatchHeader, section: SectionHeader, position: int, at: tuple[int, int]
+    ) -> Body:
+        key = (*at, section.partition)
         body = self._bodies.get(key)
         if body is None:
-            with self._files.reading(segment, segment.position) as window:
-                body = read_section(window, header, section, position)
+            if window is None:
+                raise _NotKept
+            body = read_section(window, header, section, position)
             self._bodies.put(key, body, section.bytes)
         return body
 
@@ -258,14 +324,12 @@ class Reader:
 def _wanted(
     body: Body, section: SectionHeader, place: int, topic: str, partition: int, wanted: set[int]
 ) -> Iterator[tuple[int, Record]]:
-    line = 0
-    for group in section.groups:
+    for group, line, _ in section.pieces():
         if group.topic == topic and group.partition == partition and group.offset is not None:
             for offset in wanted:
                 index = offset - group.offset
                 if 0 <= index < group.size:
                     yield offset, decode_records(body, line, group, index, index + 1, place)[0]
-        line += group.size
 
 
 def _records(
@@ -283,9 +347,8 @@ def _records(
     position = header.body
     for section in header.sections:
         if section.epoch == epoch and section.partition == partition:
-            at = 0
             body: Body | None = None
-            for group in section.groups:
+            for group, at, _ in section.pieces():
                 if group.topic == topic and group.offset is not None and group.partition == partition:
                     first = max(0, start - group.offset)
                     last = min(group.size, stop - group.offset)
@@ -293,7 +356,6 @@ def _records(
                         if body is None:
                             body = read_section(window, header, section, position)
                         records += decode_records(body, at, group, first, last, place)
-                at += group.size
         position += section.bytes
     return records
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from gasoline_es.log.file.bodies import Body, check_body
-from gasoline_es.log.file.disk import Disk
+from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.lines import (
     BadLine,
     BatchHeader,
@@ -45,6 +45,10 @@ class Window:
         self.limit = limit
         """Nothing from here on is read: bytes that are not published yet may still change, and must not be kept."""
 
+    def close(self) -> None:
+        """Let go of the file, if it was opened for this."""
+        self._disk.close(self._fd)
+
     def read(self, position: int, size: int) -> bytes:
         """Return ``size`` bytes at ``position``, fewer at the end of the file."""
         at = position - self._start
@@ -58,6 +62,10 @@ class Window:
     def size(self) -> int:
         """Return the file's length."""
         return self._disk.size(self._fd)
+
+    def status(self) -> Status:
+        """Return which file it is."""
+        return self._disk.status(self._fd)
 
     def line(self, position: int, end: int) -> bytes | None:
         """Return the line at ``position`` without its line feed; None if no line feed comes before ``end``."""
@@ -119,6 +127,11 @@ class BatchScan:
             raise Damage(position, f"batch {header.number} is shorter than declared", "incomplete")
         self.position, self._batch, self._digest = header.end, header.number, header.digest
         return header
+
+    @property
+    def digest(self) -> str | None:
+        """Return the digest of the last header that was walked."""
+        return self._digest
 
     def check_body(self, header: BatchHeader) -> None:
         """Check every record line of a batch against the digests. Raises: Damage."""

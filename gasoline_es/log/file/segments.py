@@ -12,8 +12,13 @@ from gasoline_es.log.file.disk import Disk, Status
 from gasoline_es.log.file.end import END_BYTES, PublishedEnd, decode_end
 from gasoline_es.log.file.index import SegmentIndex
 from gasoline_es.log.file.lines import BatchHeader, SegmentHeader
-from gasoline_es.log.file.scan import BatchScan, Damage, Window
+from gasoline_es.log.file.scan import BatchScan, Damage, Window, read_segment_header
 from gasoline_es.log.port import SegmentInfo
+
+
+def same_file(one: Status, other: Status) -> bool:
+    """Return whether a file is the one that was seen, and nobody has written to it since."""
+    return one[:3] == other[:3]
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -53,6 +58,10 @@ class Segment:
     """The last batch that counts, as the writer's next segment says."""
     index: SegmentIndex | None = None
     """Kept here while the segment grows; afterwards in a small cache."""
+    file: Status | None = None
+    """Of a complete one, the file that all of this is about: the cleaner may put another in its place. None: not known."""
+    version: int = 0
+    """How often another file was found in its place. Bytes of different versions have nothing to do with each other."""
     fd: int = -1
     end_fd: int = -1
     end_bytes: bytes = b""
@@ -64,7 +73,7 @@ class Segment:
 
 
 class SegmentFiles:
-    """Reads the files of segments. Reading published bytes needs no lock: they never change."""
+    """Reads the files of segments. Whoever has a window reads without a lock: what it shows never changes."""
 
     def __init__(self, directory: str, disk: Disk) -> None:
         self._directory: Final = directory
@@ -100,22 +109,64 @@ class SegmentFiles:
                 return
             # Read while it was being rewritten; or never whole, which then promises nothing.
 
-    def headers(self, segment: Segment, position: int, end: int) -> Iterator[BatchHeader]:
-        """Yield the batch headers from ``position`` (a batch's first byte) up to ``end``. Raises: LogCorrupt."""
-        with self.reading(segment, end) as window:
-            try:
-                yield from BatchScan(window, position, None, None).headers(end)
-            except Damage as damage:
-                raise self.corrupt_error(segment, damage) from damage
+    def headers(self, segment: Segment, window: Window, position: int) -> Iterator[BatchHeader]:
+        """Yield the batch headers from ``position`` (a batch's first byte) to the window's end. Raises: LogCorrupt."""
+        try:
+            yield from BatchScan(window, position, None, None).headers(window.limit)
+        except Damage as damage:
+            raise self.corrupt_error(segment, damage) from damage
 
     @contextmanager
-    def reading(self, segment: Segment, end: int) -> Generator[Window]:
-        """Open a segment for reading published bytes, those before ``end``."""
+    def reading(self, segment: Segment, end: int | None = None) -> Generator[Window]:
+        """Open a segment for reading what :meth:`window` shows. ``end``: nothing from there on."""
+        window = self.window(segment)
+        try:
+            if end is not None:
+                window.limit = min(window.limit, end)
+            yield window
+        finally:
+            window.close()
+
+    def window(self, segment: Segment) -> Window:
+        """Open a segment for reading its published bytes, in the file that everything known of it is about.
+
+        If the cleaner has put another in its place since, that one is taken in first. So whatever is to be looked up for
+        reading (positions, the end, the index) is looked up afterwards, before anybody else opens a window: under the lock.
+        """
+        if segment.fd >= 0 and not segment.finished:
+            return Window(self._disk, self._disk.duplicate(segment.fd), segment.position)
         fd = self._open(segment)
         try:
-            yield Window(self._disk, fd, end)
-        finally:
+            status = self._disk.status(fd)
+            if segment.file is None:
+                segment.file = status
+            elif not same_file(segment.file, status):
+                self._renew(segment, fd, status)
+            return Window(self._disk, fd, segment.position)
+        except BaseException as error:
             self._disk.close(fd)
+            if isinstance(error, Damage):
+                raise self.corrupt_error(segment, error) from error
+            raise
+
+    def _renew(self, segment: Segment, fd: int, status: Status) -> None:
+        """Take in the file that is in a complete segment's place now. Raises: Damage: it stands for other batches."""
+        header = read_segment_header(Window(self._disk, fd, status.size), status.size)
+        known, told = segment.header, header.compacted
+        if known is not None and header.digest != known.digest:
+            raise Damage(0, "another segment is in its place", "invalid")
+        if told is not None:
+            if (told.batch, told.digest) != (segment.batch, segment.digest):
+                raise Damage(
+                    0, f"it ends with another batch than {segment.batch}, which was read there before", "invalid"
+                )
+            segment.position, segment.records, segment.torn = told.bytes, told.records, 0
+            segment.last = segment.body = segment.filled = 0
+            segment.newest_us = segment.topics = segment.seen = None
+        elif known is not None and known.compacted is not None:
+            raise Damage(0, "it is not the file that was read before", "invalid")
+        segment.header, segment.file = header, status
+        segment.version += 1
 
     def corrupt_error(self, segment: Segment, damage: Damage) -> LogCorrupt:
         """Return the error that names where a segment is damaged."""
@@ -132,8 +183,11 @@ class SegmentFiles:
     def describe(self, segment: Segment) -> SegmentInfo:
         """Return what ``log info`` shows of a segment."""
         try:
-            with self.reading(segment, 0) as window:
-                size = window.size()
+            fd = self._open(segment)
+            try:
+                size = self._disk.size(fd)
+            finally:
+                self._disk.close(fd)
         except LogCorrupt:
             size = 0
         return SegmentInfo(
@@ -143,6 +197,7 @@ class SegmentFiles:
             batches=segment.batches,
             records=segment.records,
             closed=segment.finished,
+            compacted=segment.header is not None and segment.header.compacted is not None,
         )
 
     def open(self, segment: Segment) -> int:

@@ -11,7 +11,7 @@ segment that was read from, the batch to go on with and how many of its record l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -23,9 +23,23 @@ from gasoline_es.log.file.lines import BatchHeader, Place, SectionHeader
 from gasoline_es.log.file.ownership import Ownership
 from gasoline_es.log.file.scan import Damage, Window, read_section
 from gasoline_es.log.file.segments import Segment
-from gasoline_es.log.port import Named, Position, Record, Tail
+from gasoline_es.log.port import Named, NamingTail, Position, Record
 
 _PENDING_MAX: Final = 4096
+
+
+def passed(position: Mapping[str, Any], segment: int, batch: int, number: int) -> bool:
+    """Whether a reader that stands there has passed a record; ``number``: which of its batch's, as it was written.
+
+    Raises: LogError: that is not a position.
+    """
+    try:
+        if any(first <= segment <= last for first, last in position.get("finished", ())):
+            return True
+        at = position.get("at", {}).get(str(segment))
+        return at is not None and (batch, number) < (at[0], at[1])
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise LogError(f"not a position in a topic of this log: {position!r}", position=position) from error
 
 
 @dataclass(slots=True)
@@ -35,11 +49,13 @@ class _Cursor:
     batch: int
     record: int
     pending: deque[BatchHeader] = field(default_factory=deque[BatchHeader])
+    version: int = 0
+    """Of the segment's bytes that ``pending`` is about."""
     behind: bool = True
     """Not fed by the catalog: what comes next is looked up in the index."""
 
 
-class FileTail(Tail):
+class FileTail(NamingTail):
     """A tail over the file log. The catalog feeds it new batches; older ones it finds by the index."""
 
     def __init__(
@@ -163,14 +179,15 @@ class FileTail(Tail):
         cursor, count = self._cursors[segment.number], 0
         if segment.header is None or not (cursor.behind or cursor.pending):
             return 0
-        for header in self._ahead(segment, cursor):
-            passed = 0
-            taken = cursor.record if header.number == cursor.batch else 0
-            for section in header.sections:
-                for group in section.groups:
-                    if (group.topic, group.partition) == self._key:
-                        count += min(group.size, max(0, passed + group.size - taken))
-                    passed += group.size
+        with self._catalog.files.reading(segment) as window:
+            for header in self._ahead(segment, cursor, window):
+                passed = 0
+                taken = cursor.record if header.number == cursor.batch else 0
+                for section in header.sections:
+                    for group, _, number in section.pieces():
+                        if (group.topic, group.partition) == self._key:
+                            count += min(group.size, max(0, passed + number + group.size - taken))
+                    passed += section.record_count
         return count
 
     def skip(self) -> None:
@@ -201,8 +218,8 @@ class FileTail(Tail):
         """Take what one segment has. False: it holds records that are undecided, or did not fit any more."""
         cursor = self._cursors[segment.number]
         if segment.header is not None and (cursor.behind or cursor.pending):
-            with self._catalog.files.reading(segment, segment.position) as window:
-                for header in self._ahead(segment, cursor):
+            with self._catalog.files.reading(segment) as window:
+                for header in self._ahead(segment, cursor, window):
                     if not self._take(segment, header, cursor, window, records, max_records):
                         return False
                     if cursor.pending and cursor.pending[0] is header:
@@ -214,17 +231,22 @@ class FileTail(Tail):
             self._finish(segment.number)
         return True
 
-    def _ahead(self, segment: Segment, cursor: _Cursor) -> Iterator[BatchHeader]:
+    def _ahead(self, segment: Segment, cursor: _Cursor, window: Window) -> Iterator[BatchHeader]:
         """Yield the batches from the cursor on that have records for this tail (and, when behind, some that have none)."""
+        if cursor.version != segment.version:
+            # What waits lies elsewhere in the file that the cleaner has put there. The batches and their records have the
+            # numbers that they had.
+            cursor.pending.clear()
+            cursor.version, cursor.behind = segment.version, True
         if not cursor.behind:
             yield from list(cursor.pending)
             return
         if not segment.may_hold(*self._key):
             return
-        places = self._catalog.indexes.of(segment).tails.get(self._key)
+        places = self._catalog.indexes.of(segment, window).tails.get(self._key)
         if places is None:
             return
-        for header in self._catalog.files.headers(segment, places.at(cursor.batch), segment.position):
+        for header in self._catalog.files.headers(segment, window, places.at(cursor.batch)):
             if header.number >= cursor.batch:
                 yield header
 
@@ -244,7 +266,9 @@ class FileTail(Tail):
         position = header.body
         for section in header.sections:
             count = section.record_count
-            if cursor.record < passed + count and any((g[0], g[1]) == self._key for g in section.groups):
+            if cursor.record < passed + count and any(
+                (group.topic, group.partition) == self._key for group, _, _ in section.pieces()
+            ):
                 counts = self._counts(segment, header, section)
                 if counts is None:
                     return False
@@ -271,20 +295,17 @@ class FileTail(Tail):
         records: list[Record],
         max_records: int,
     ) -> bool:
-        start = 0
-        for group in section.groups:
-            stop = start + group.size
-            if (group.topic, group.partition) == self._key and cursor.record < passed + stop:
+        for group, line, start in section.pieces():
+            if (group.topic, group.partition) == self._key and cursor.record < passed + start + group.size:
                 first = max(0, cursor.record - passed - start)
                 last = min(group.size, first + max_records - len(records))
-                records.extend(decode_records(body, start, group, first, last))
+                records.extend(decode_records(body, line, group, first, last))
                 if self._names is not None:
                     numbers = range(passed + start + first, passed + start + last)
                     self._names.extend(f"{segment.number}.{cursor.batch}.{number}" for number in numbers)
                 cursor.record = passed + start + last
                 if last < group.size:
                     return False
-            start = stop
         return True
 
     def _counts(self, segment: Segment, header: BatchHeader, section: SectionHeader) -> bool | None:

@@ -40,14 +40,14 @@ class OfOwner(Settling):
         workers: Feed,
         own_feeds: Sequence[Feed],
         holds: Callable[[], bool],
-        gone: Callable[[Sequence[Out]], str | None],
+        why_not: Callable[[Sequence[Out]], str | None],
     ) -> None:
         super().__init__(follower)
         self._kept: Final = kept
         self._workers: Final = workers
         self._own_feeds: Final = own_feeds
         self._holds: Final = holds
-        self._gone: Final = gone
+        self._why_not: Final = why_not
         self._ends: dict[Feed, int] = {}
 
     def begin(self) -> None:
@@ -60,8 +60,8 @@ class OfOwner(Settling):
         return self._holds()
 
     def hopeless(self, records: Sequence[Out]) -> str | None:
-        """Look whether topics of others are still there: bodies emit to them."""
-        return self._gone(records)
+        """Look whether topics of others are still there, and open to this process: bodies emit to them."""
+        return self._why_not(records)
 
     def find(self, records: Sequence[Out]) -> Sequence[int] | None:
         """Look in its own feeds, beyond what was there before."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from gasoline_es.errors import LogError
@@ -50,10 +51,12 @@ class KafkaSource(Source):
         end = reader.ends([self._feed], ASK_S)[self._feed]
         offset = begin if self._wanted is None else self._wanted
         if offset > end:
-            raise self._lost(
-                offset,
-                f"ends at offset {end}, and was read to {offset}: the topic was made anew, or the broker has lost records",
-            )
+            if not self._past_lost:
+                raise self._lost(
+                    offset,
+                    f"ends at offset {end}, and was read to {offset}: the topic was made anew, or the broker has lost records",
+                )
+            offset = begin  # of another topic, all of which is new
         if offset < begin:
             if not self._past_lost:
                 raise self._lost(offset, f"begins at offset {begin}: the {begin - offset} offsets before it are gone")
@@ -113,8 +116,14 @@ class KafkaSource(Source):
             raise LogError(f"partition {self._feed.partition} of topic {self._feed.topic!r} is read no more") from None
 
     async def close(self) -> None:
-        """Let go of it. A poll that is under way ends first, in its thread."""
+        """Let go of it. What is under way ends first, in its thread: also an opening, whose reader nobody has yet."""
+        with suppress(RuntimeError):  # it was closed before
+            self._thread.submit(self._end)
         if self._reader is not None:
-            self._thread.submit(self._reader.close)
             self._reader.wake()
         self._thread.shutdown(wait=False)
+
+    def _end(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

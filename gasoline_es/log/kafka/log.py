@@ -16,12 +16,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS, Topics, is_reserved
+from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS, WORKERS, Topics
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import (
     Fenced,
@@ -30,14 +30,14 @@ from gasoline_es.errors import (
     LogFailed,
     LogReadOnly,
     PartitionOwned,
-    TopicRefused,
 )
 from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, In, Out, Refused
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.foreign import KafkaSource
-from gasoline_es.log.kafka.kept import Kept
+from gasoline_es.log.kafka.kept import Kept, owned
 from gasoline_es.log.kafka.mirror import Mirror
+from gasoline_es.log.kafka.others import Others
 from gasoline_es.log.kafka.recent import Recent
 from gasoline_es.log.kafka.records import (
     check_topic,
@@ -48,17 +48,15 @@ from gasoline_es.log.kafka.records import (
     read_through,
     to_kafka,
 )
-from gasoline_es.log.kafka.sender import Sender
+from gasoline_es.log.kafka.sender import Evidence, Sender
 from gasoline_es.log.kafka.signs import Signs
 from gasoline_es.log.kafka.who import Held, Who, owner_key
 from gasoline_es.log.port import (
-    RECORD_BYTES_MAX,
     Appended,
     Epoch,
     Log,
     LogInfo,
     Member,
-    Named,
     Offset,
     Outcome,
     Owner,
@@ -72,7 +70,6 @@ from gasoline_es.log.port import (
     Tail,
     Wanted,
     about_json,
-    check_foreign,
     check_partition,
     check_sections,
 )
@@ -89,10 +86,10 @@ SIGN_LIMIT_S: Final = 2.0
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
-TOPIC_KNOWN_S: Final = 60.0
-"""So long it is relied on how many partitions a topic of others has."""
+CLIENT: Final = -1
+"""Beside the partitions: whoever sends what anyone may write."""
 CLEAN_EVERY_S: Final = 10.0
-"""Commands that were consumed are removed from the inboxes so often."""
+"""Commands that were consumed are removed from the inboxes so often, and what nobody reads any more is let go of."""
 
 
 @dataclass(slots=True)
@@ -130,10 +127,6 @@ class KafkaTail(Tail):
         records, self._offset = self._recent.after(self._offset, max_records)
         self._log.passed(self._feed)
         return records
-
-    def poll_named(self, max_records: int) -> list[Named]:
-        """Refuse: a topic is read with its records' offsets by :meth:`KafkaLog.source`."""
-        raise NotImplementedError
 
     def waiting(self) -> int:
         """Return how many records were read that no poll has returned."""
@@ -177,6 +170,7 @@ class KafkaLog(Log):
         self.incarnation = "" if readonly else secrets.token_hex(8)
         self.log_id = log_id
         self.remote = True
+        self.appends_apart = True
         self.time_unit_us = 1_000
         self.derived = derived
         self._driver: Final = driver
@@ -189,22 +183,24 @@ class KafkaLog(Log):
         self._mirror: Final = mirror
         self._follower: Final = Follower(driver.reader, self._kept, self._wake, self._broke, self._hear)
         self._hear_at_s = 0.0
-        self._known: set[Feed] = {
+        self._known: Final = {
             Feed(f"{prefix}{namespace}.{name}", partition)
             for name in (*OWNERS_TOPICS, *ANYONES_TOPICS)
             for partition in range(partitions)
         }
         """Feeds that are known to be there."""
-        self._foreign: dict[str, tuple[int, float]] = {}
-        """Topics of others that bodies emit to: how many partitions each has, and until when that is relied on."""
-        self._looking: Final = asyncio.Lock()
+        self._others: Final = Others(url, driver, namespace, prefix, self._known, self._in_pool)
         self._own: dict[int, _Own] = {}
         self._taking: dict[int, asyncio.Lock] = {}
-        self._appending: Final = asyncio.Lock()
+        self._appending: Final = {sender: asyncio.Lock() for sender in (CLIENT, *range(partitions))}
+        """Held while a partition's sender is at work, or that of what anyone writes: each does one thing at a time."""
         self._tails: dict[Feed, WeakSet[KafkaTail]] = {}
+        self._look_for_unread_at_s = time.monotonic() + CLEAN_EVERY_S
         self._loop: Final = asyncio.get_running_loop()
         self._pool: Final = ThreadPoolExecutor(max_workers=min(partitions, 32) + 4, thread_name_prefix="gasoline-kafka")
         self._client: Sender | None = None
+        self._senders: Final[WeakSet[Sender]] = WeakSet()
+        """All of them, those too that somebody is about to begin or to end with."""
         self._sent = 0
         self._to_clean: dict[Feed, int] = {}
         self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
@@ -237,16 +233,24 @@ class KafkaLog(Log):
         """Append each section as a transaction of its own, side by side (see the port)."""
         self._usable()
         check_sections(sections)
+        for section in sections:
+            self._check_partition(section.partition)
         rendered = [[to_kafka(record, self._prefix) for record in section.records] for section in sections]
-        async with self._appending:
-            self._usable()
-            await self._require({record.feed for records in rendered for record in records})
-            sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
-            if len(sending) == 1:
-                return [await sending[0]]
-            return list(await asyncio.gather(*sending))
+        await self._require({record.feed for records in rendered for record in records})
+        sending = [self._append_one(*one) for one in zip(sections, rendered, strict=True)]
+        if len(sending) == 1:
+            return [await sending[0]]
+        return list(await asyncio.gather(*sending))
 
     async def _append_one(self, section: Section, records: Sequence[Out]) -> Outcome:
+        async with self._appending[CLIENT if section.epoch is None else section.partition]:
+            try:
+                self._usable()  # it may have been closed meanwhile
+            except LogError as error:
+                return error
+            return await self._append_alone(section, records)
+
+    async def _append_alone(self, section: Section, records: Sequence[Out]) -> Outcome:
         try:
             if section.epoch is None:
                 if records:
@@ -286,73 +290,18 @@ class KafkaLog(Log):
         if not new:
             return  # nobody is to be asked
         with closing(self._driver.admin()) as admin:
-            there = admin.describe(sorted({feed.topic for feed in new}), ASK_LIMIT_S)
+            there = admin.describe(sorted({feed.topic for feed in new}), ASK_LIMIT_S, settings=False)
         for feed in new:
             found = there.get(feed.topic)
             if found is None or not 0 <= feed.partition < found.partitions:
                 what = f"partition {feed.partition} of topic {feed.topic!r}" if found else f"topic {feed.topic!r}"
                 raise LogError(f"{what} is not there: make it before something is sent to it", topic=feed.topic)
-        self._known |= new
+        self._known.update(new)
 
-    async def partitions_of(self, topic: str) -> int:
+    async def partitions_of(self, topic: str, *, reading: bool = False) -> int:
         """Return how many partitions a topic of the cluster has that is none of ours (see the port)."""
         self._usable()
-        known = self._foreign.get(topic)
-        if known is None or known[1] <= time.monotonic():
-            check_foreign(topic, self.namespace)
-            check_foreign(topic.removeprefix(self._prefix), self.namespace)
-            async with self._looking:  # many ask at once: one looks
-                known = self._foreign.get(topic)
-                if known is None or known[1] <= time.monotonic():
-                    try:
-                        partitions = await self._in_pool(self._look_at, topic)
-                    except BrokerError:
-                        if known is None:
-                            raise
-                        return known[0]  # the append itself waits for the broker
-                    except TopicRefused:
-                        self._forget_topic(topic)
-                        raise
-                    known = self._foreign[topic] = partitions, time.monotonic() + TOPIC_KNOWN_S
-                    self._known |= {Feed(topic, partition) for partition in range(partitions)}
-        return known[0]
-
-    def _look_at(self, topic: str) -> int:
-        """Ask the cluster about a topic of others; in a thread. Raises: TopicRefused."""
-        with closing(self._driver.admin()) as admin:
-            found = admin.describe([topic], ASK_LIMIT_S).get(topic)
-        if found is None:
-            raise TopicRefused(
-                f"there is no topic {topic!r} in the cluster of {self.url}. Make it (kafka-topics.sh --create --topic "
-                f"{topic}), then wake the workflow",
-                topic=topic,
-            )
-        takes = int(found.config.get("max.message.bytes", RECORD_BYTES_MAX))
-        if takes < RECORD_BYTES_MAX:
-            # Records go in batches, and one that the broker refuses would keep all that is decided with it waiting.
-            raise TopicRefused(
-                f"topic {topic!r} takes batches of {takes} bytes, and must take {RECORD_BYTES_MAX}. Set it: kafka-configs.sh "
-                f"--alter --topic {topic} --add-config max.message.bytes=1048588; then wake the workflow",
-                topic=topic,
-            )
-        return found.partitions
-
-    def _forget_topic(self, topic: str) -> None:
-        self._foreign.pop(topic, None)
-        self._known -= {feed for feed in self._known if feed.topic == topic}
-
-    def _gone(self, records: Sequence[Out]) -> str | None:
-        """Say which topic of others these records can never be written to, as it was deleted meanwhile; in a thread."""
-        feeds = {out.feed for out in records if not is_reserved(out.feed.topic.removeprefix(self._prefix))}
-        if feeds:
-            with closing(self._driver.admin()) as admin:
-                there = admin.describe(sorted({feed.topic for feed in feeds}), ASK_LIMIT_S)
-            for feed in sorted(feeds, key=lambda feed: feed.topic):
-                found = there.get(feed.topic)
-                if found is None or feed.partition >= found.partitions:
-                    self._loop.call_soon_threadsafe(self._forget_topic, feed.topic)
-                    return f"topic {feed.topic!r} was deleted while records were on their way there"
-        return None
+        return await self._others.partitions_of(topic, reading=reading)
 
     def _commit(self, section: Section, own: _Own, records: Sequence[Out]) -> Appended:
         """Append an owner's section; in a thread. Its copies are in the mirror on return."""
@@ -396,7 +345,9 @@ class KafkaLog(Log):
 
     def _clean(self) -> None:
         """Remove from the broker what was consumed for good. What cannot be removed now is removed later, or stays."""
-        feeds, self._to_clean = self._to_clean, {}
+        feeds = {
+            feed: offset for feed in list(self._to_clean) if (offset := self._to_clean.pop(feed, None)) is not None
+        }
         with suppress(LogError), closing(self._driver.admin()) as admin:
             admin.delete_before(feeds, APPEND_LIMIT_S)
 
@@ -405,9 +356,7 @@ class KafkaLog(Log):
         client = self._client
         if client is None:
             evidence = OfClient(self._follower, self._kept)
-            client = self._client = Sender(
-                self._driver, f"{self._prefix}{self.namespace}.client.{self.incarnation}", APPEND_LIMIT_S, evidence
-            )
+            client = self._client = self._sender(f"client.{self.incarnation}", APPEND_LIMIT_S, evidence)
         self._sent += 1
         header = ((SENT, b"%d" % self._sent),)
         marker = Out(self._reply_feed, self.incarnation.encode(), None, header, records[0].time_ms)
@@ -449,9 +398,9 @@ class KafkaLog(Log):
             self._workers,
             self._own_feeds(partition),
             lambda: self._holds(partition, epoch),
-            self._gone,
+            self._others.why_not,
         )
-        sender = Sender(self._driver, self._partition_id(partition), APPEND_LIMIT_S, evidence)
+        sender = self._sender(str(partition), APPEND_LIMIT_S, evidence)
         try:
             sender.fence()
             # What the last owner committed is there by now, and nothing of it comes any more.
@@ -495,7 +444,7 @@ class KafkaLog(Log):
         """Give the partition up (see the port)."""
         self._check_partition(partition)
         self._usable()
-        async with self._appending:
+        async with self._appending[partition]:
             own = self._own.pop(partition, None)
             if own is not None:
                 await self._in_pool(self._give_up, partition, own)
@@ -511,8 +460,10 @@ class KafkaLog(Log):
         held = Held(epoch, self.incarnation, released, socket.gethostname(), os.getpid())
         return Out(self._workers, owner_key(partition), held.json(), (), now_ms())
 
-    def _partition_id(self, partition: int) -> str:
-        return f"{self._prefix}{self.namespace}.{partition}"
+    def _sender(self, name: str, limit_s: float, evidence: Evidence) -> Sender:
+        sender = Sender(self._driver, f"{self._prefix}{self.namespace}.{name}", limit_s, evidence)
+        self._senders.add(sender)
+        return sender
 
     def _own_feeds(self, partition: int) -> list[Feed]:
         return [Feed(topic, partition) for topic in sorted(self._owners_topics)]
@@ -551,7 +502,7 @@ class KafkaLog(Log):
         if signs is None:
             # One that dies in the middle keeps everybody from reading on for so long.
             limit_s = max(self._silent_after_s / 3, SIGN_LIMIT_S)
-            sender = Sender(self._driver, f"{self._prefix}{self.namespace}.sign.{self.incarnation}", limit_s, OfSigns())
+            sender = self._sender(f"sign.{self.incarnation}", limit_s, OfSigns())
             signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
             signs.start()
         return signs
@@ -602,15 +553,27 @@ class KafkaLog(Log):
             check_topic(in_cluster(topic, self._prefix))
         wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
         await self._require(set(wanted))
+        for feed in wanted:
+            if not owned(feed):
+                # Many write there, and it is kept for tails: for one that may come now, and no longer if none does.
+                self._tails.setdefault(feed, WeakSet())
         if wanted or not feeds:
             await self._caught_up(self._workers, *wanted)
 
     async def _caught_up(self, *feeds: Feed) -> None:
+        before = {feed: self._kept.position(feed) for feed in feeds}
+        waiting = self._follower.catch_up(*feeds)
+        caught_up = asyncio.wrap_future(waiting)
         try:
-            async with asyncio.timeout(ASK_LIMIT_S):
-                await asyncio.wrap_future(self._follower.catch_up(*feeds))
-        except TimeoutError:
-            raise self._unanswered() from None
+            while not (await asyncio.wait([caught_up], timeout=ASK_LIMIT_S))[0]:
+                # A long log takes longer than that to be read the first time, and is waited for as long as records come.
+                now = before | {feed: self._kept.position(feed) for feed in waiting.behind}
+                if now == before:
+                    raise self._unanswered()
+                before = now
+        finally:
+            caught_up.cancel()
+        await caught_up
 
     def wait_for(self, feed: Feed) -> None:
         """Do as :meth:`refresh` does, and block for it."""
@@ -713,6 +676,18 @@ class KafkaLog(Log):
         if recent is not None and tails:
             recent.forget(min(tail.offset for tail in tails))
 
+    def _leave_unread(self) -> None:
+        """Follow no feed whose tails are all gone, of a partition that others own now, say: it would be kept for nobody."""
+        now_s = time.monotonic()
+        if now_s < self._look_for_unread_at_s:
+            return
+        self._look_for_unread_at_s = now_s + CLEAN_EVERY_S
+        for feed in [feed for feed, tails in self._tails.items() if not tails]:
+            del self._tails[feed]
+            self._follower.leave(feed)
+            if (recent := self._kept.recent(feed)) is not None:
+                recent.forget(recent.position)  # who comes again reads from there on, or all of it anew
+
     def newest(self, topic: str, partition: int, since_us: int, wanted: Wanted) -> Record | None:
         """Return the newest record that is wanted. Asks the broker, and reads what it has since that time (see the port)."""
         self.check_readable()
@@ -733,18 +708,21 @@ class KafkaLog(Log):
         if self._waiter is not None:
             raise RuntimeError("only one task at a time may wait for changes of a log")
         while True:
-            now_s = time.monotonic()
-            living = self._who.living(now_s)
-            if self._dirty or self._closed or living != self._living:  # nobody wakes us because of one who fell silent
-                break
-            self._waiter = self._loop.create_future()
+            self._waiter = self._loop.create_future()  # before the look: what comes behind that ends the wait
             try:
+                now_s = time.monotonic()
+                living = self._who.living(now_s)
+                if (
+                    self._dirty or self._closed or living != self._living
+                ):  # nobody wakes us because of one who fell silent
+                    break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._who.silent_in(now_s)):
                         await self._waiter
             finally:
                 self._waiter = None
         self._dirty, self._living = False, living
+        self._leave_unread()
 
     def _wake(self) -> None:
         """Let :meth:`changed` return; from any thread."""
@@ -796,21 +774,27 @@ class KafkaLog(Log):
     def _let_go(self) -> None:
         if self._signs is not None:
             self._signs.stop()
-        for own in self._own.values():
-            own.sender.stop()
         self._own.clear()
-        if self._client is not None:
-            self._client.stop()
+        self._stop_senders()
         self._follower.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._mirror.close()
         self._driver.close()
 
+    def _stop_senders(self) -> None:
+        for sender in list(self._senders):
+            sender.stop()
+
     async def close(self) -> None:
-        """Release every partition, let go of the cluster. Idempotent."""
+        """Release every partition, let go of the cluster. What has waited for the broker for some seconds fails. Idempotent."""
         if self._closed:
             return
-        async with self._appending:
+        # An append waits as long as an outage does.
+        giving_up = self._loop.call_later(CLOSE_LIMIT_S, self._stop_senders)
+        async with AsyncExitStack() as stack:
+            for appending in self._appending.values():
+                await stack.enter_async_context(appending)
+            giving_up.cancel()
             if self._closed:
                 return
             self._closed = True
@@ -824,8 +808,6 @@ class KafkaLog(Log):
                 _log.warning(
                     "%s was left without a word: the broker does not answer", self.url, extra={"url": self.url}
                 )
-            for own in owned.values():
-                own.sender.stop()
             await asyncio.to_thread(self._let_go)
         self._wake()
 

@@ -68,7 +68,7 @@ class Mirror:
             self._writer: Final = self._connect()
             self._writer.executescript(_TABLES)
             self._writer.execute(f"PRAGMA user_version={FORMAT}")
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: no path is called so
             raise LogError(
                 f"what this process reads of the log cannot be kept in {self._name}: {error}. Free the disk, or name another "
                 f"directory with ?state_dir="
@@ -129,7 +129,10 @@ class Mirror:
                     self._writer.executemany("UPDATE feeds SET position=max(position, ?) WHERE number=?", moved)
                     self._writer.execute("COMMIT")
                 except BaseException:
-                    self._writer.execute("ROLLBACK")
+                    with suppress(
+                        sqlite3.Error
+                    ):  # a full disk has ended the transaction already, and is what is to be told
+                        self._writer.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
                 raise self._failed(error) from error

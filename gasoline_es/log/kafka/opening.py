@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from gasoline_es.log.kafka.who import LOG_KEY
 from gasoline_es.log.names import check_namespace, check_wanted
 
 _TRIES: Final = 20
+_LOG_ID: Final = re.compile(rb'^{"log_id": ?"([0-9a-f]{32})"}$')
 
 
 async def open_kafka_log(
@@ -153,6 +155,12 @@ def _read_workers(reader: Reader, workers: Feed) -> tuple[str | None, tuple[Sequ
     begin = reader.begins([workers], ASK_S)[workers]
     reader.assign({})  # so that it begins at the beginning, the second time too
     records = list(read_through(reader, workers, begin, ASK_S))
-    told = [one.value for one in records if one.key == LOG_KEY and one.value is not None]
+    told = [log_id for one in records if one.key == LOG_KEY and (log_id := _log_id(one.value)) is not None]
     position = records[-1].offset + 1 if records else begin
-    return str(json.loads(told[0])["log_id"]) if told else None, (records, position)
+    return told[0] if told else None, (records, position)
+
+
+def _log_id(value: bytes | None) -> str | None:
+    """Read the name of a log; None: it is none. It becomes that of a directory."""
+    found = None if value is None else _LOG_ID.search(value)
+    return None if found is None else found[1].decode()

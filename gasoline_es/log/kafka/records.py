@@ -65,7 +65,7 @@ def from_kafka(read: In, prefix: str, *, owned: bool) -> Record:
     topic = from_cluster(read.feed.topic, prefix)
     headers: Mapping[str, str] | None = None
     if read.headers:
-        told = {name: text.decode(errors="replace") for name, text in read.headers}
+        told = {name: (text or b"").decode(errors="replace") for name, text in read.headers}
         if holds_events(topic):
             for name in _OF_EVENTS:
                 told.pop(name, None)

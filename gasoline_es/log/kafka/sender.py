@@ -7,9 +7,11 @@ will be. While no broker answers, an append waits, as long as it takes: nothing 
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from gasoline_es.engine_log import EngineLog
@@ -55,7 +57,7 @@ class Evidence(ABC):
 
 
 class Sender:
-    """One transactional id at work. Used by one thread at a time; ``stop`` by any."""
+    """One transactional id at work. Sends take turns, those of callers that have gone too; any thread may ``stop`` it."""
 
     def __init__(self, driver: Driver, transactional_id: str, timeout_s: float, evidence: Evidence) -> None:
         self.transactional_id: Final = transactional_id
@@ -64,10 +66,13 @@ class Sender:
         self._evidence = evidence
         self._writer: Writer | None = None
         self._stopped = False
+        self._sending: Final = threading.Lock()
 
     def fence(self) -> None:
         """Be the only one that can write under this id from now on. Raises: BrokerError: not reached; try again."""
         self._discard()
+        if self._stopped:
+            raise BrokerError("the log is being closed")
         writer = self._driver.writer(self.transactional_id, self._timeout_s)
         try:
             writer.fence()
@@ -75,6 +80,9 @@ class Sender:
             writer.close()
             raise
         self._writer = writer
+        if self._stopped:  # in the middle of it, so that nobody else would let go of this one
+            self._discard()
+            raise BrokerError("the log is being closed")
 
     def begin(self, records: Sequence[Out]) -> Fate:
         """Commit right after :meth:`fence`, once, whatever becomes of it."""
@@ -88,6 +96,10 @@ class Sender:
         Raises: Fenced: none of them is there: somebody else has taken over. RecordTooLarge: the broker takes no such
             record. LogError: it was stopped; if records were on their way, whether they are there is not known.
         """
+        with self._sending:
+            return self._send(records)
+
+    def _send(self, records: Sequence[Out]) -> Sequence[int]:
         trouble = _Trouble(self.transactional_id)
         self._evidence.begin()
         on_its_way = False
@@ -130,6 +142,7 @@ class Sender:
                 case NotWritten(why, too_large):
                     self._discard()
                     if too_large:
+                        self._require_hope(records)
                         raise RecordTooLarge(f"the broker refuses a record as too large: {why}")
                     trouble.met(why)
                 case Unknown(why, fenced):
@@ -153,6 +166,13 @@ class Sender:
                 "the log was closed before the broker answered: "
                 + ("whether the last append counts is not known" if on_its_way else "the last append does not count")
             )
+
+    def _require_hope(self, records: Sequence[Out]) -> None:
+        """Raises: Fenced: a topic of others takes no such records any more, and whoever decided them has to look again."""
+        with suppress(BrokerError):
+            hopeless = self._evidence.hopeless(records)
+            if hopeless is not None:
+                raise self._fenced(hopeless)
 
     def _discard(self) -> None:
         writer, self._writer = self._writer, None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from gasoline_es.errors import ExtraMissing, LogError
 from gasoline_es.log.kafka.security import Security, TokenCall, read_security
@@ -55,11 +55,15 @@ class Address:
         scheme, colon, rest = url.partition("://")
         if not colon or scheme != "kafka":
             raise _wrong("this", f"is not the URL of a Kafka log: write {_SHAPE}")
+        whole = unquote(rest)
         rest, _, query = rest.partition("?")
         authority, _, path = rest.partition("/")
-        if "@" in authority:
+        # A password may have '/' and '?' in it, which should have been written otherwise. Options may have '@' in them.
+        servers = authority.split(",")
+        option = query.partition("=")[0]
+        if "@" in unquote(rest) + option or ("@" in query and not all(map(_SERVER.fullmatch, servers))):
             raise _wrong(
-                f"kafka://…@{authority.rpartition('@')[2]}",
+                f"kafka://…@{re.split('[/?#]', whole.rpartition('@')[2])[0]}",
                 f"has a user in it: name the user and the password in KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD, or in the "
                 f"file that {CONFIG_VARIABLE} names, and write {_SHAPE}",
             )
@@ -69,7 +73,7 @@ class Address:
             check_namespace(namespace)
         options = _options(shown, query)
         return cls(
-            servers=tuple(_server(shown, server) for server in authority.split(",")),
+            servers=tuple(_server(shown, server) for server in servers),
             namespace=namespace,
             prefix=_checked(
                 shown, "prefix", options.get("prefix", ""), _PREFIX, "up to 64 of A-Z, a-z, 0-9, '.', '_', '-'"

@@ -20,9 +20,12 @@ _HOUR_MS: Final = 3_600_000
 # Times are told by whoever writes; a clock that is ahead must not keep anything from being recorded.
 _ANY_TIME: Final = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
 _COMPACTED: Final = {"cleanup.policy": "compact", **_ANY_TIME}
+# Each process tells every few seconds that it lives, and whoever opens the log reads all of that. A broker compacts no segment
+# that it writes to, which would be a week's, and keeps what ends a transaction for a day.
+_OF_WORKERS: Final = {**_COMPACTED, "max.compaction.lag.ms": str(_HOUR_MS // 4), "delete.retention.ms": str(_HOUR_MS)}
 _POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(OWNERS_TOPICS, _COMPACTED),
-    WORKERS: _COMPACTED,
+    WORKERS: _OF_WORKERS,
     # What is consumed is removed by its owner. Age removes nothing: a worker may be away for longer than any retention.
     "inbox": {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", **_ANY_TIME},
     # Whoever waits for a reply or tails messages looks back for minutes.

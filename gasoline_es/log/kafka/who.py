@@ -19,10 +19,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.kafka.drivers.port import In
 from gasoline_es.log.port import Epoch, Member, Owner
+
+_log = EngineLog(__name__)
 
 LOG_KEY: Final = b"log"
 
@@ -113,7 +116,23 @@ class Who:
     # --- folding ------------------------------------------------------------------------------------------------------
 
     def fold(self, record: In, now_s: float, age_s: float) -> bool:
-        """Take a record; whether it tells more than that somebody lives on. ``age_s``: how long it has been on the broker."""
+        """Take a record; whether it tells more than that somebody lives on. ``age_s``: how long it has been on the broker.
+
+        What is none of ours is passed over: in a compacted topic it stays, and would keep everybody out for good.
+        """
+        try:
+            return self._fold(record, now_s, age_s)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            _log.warning(
+                "a record of %s at offset %d is not what is written there, and is passed over: %s",
+                record.feed.topic,
+                record.offset,
+                type(error).__name__,
+                extra={"topic": record.feed.topic, "offset": record.offset, "error": repr(error)},
+            )
+            return False
+
+    def _fold(self, record: In, now_s: float, age_s: float) -> bool:
         key = record.key or b""
         kind, _, name = key.partition(b"/")
         with self._lock:
@@ -126,7 +145,11 @@ class Who:
         return False
 
     def _fold_owner(self, partition: int, told: Mapping[str, Any]) -> bool:
-        held = Held(told["epoch"], told["owner"], told["released"], told.get("host", ""), told.get("pid", 0))
+        epoch, released = told["epoch"], told["released"]
+        if type(epoch) is not int or epoch < 1 or type(released) is not bool or partition < 0:
+            raise TypeError(f"no owner: epoch={epoch!r}, released={released!r}")
+        host, pid = _process(told)
+        held = Held(epoch, _text(told["owner"]), released, host, pid)
         before = self._held.get(partition)
         if before is None or held.epoch >= before.epoch:
             self._held[partition] = held
@@ -138,7 +161,9 @@ class Who:
         told = _read(value)
         before = self._signs.get(incarnation)
         about = told.get("about")
-        self._signs[incarnation] = _Sign(seen_s, about, told.get("host", ""), told.get("pid", 0))
+        if about is not None and not isinstance(about, dict):
+            raise TypeError(f"nothing about a process: {about!r}")
+        self._signs[incarnation] = _Sign(seen_s, cast(Mapping[str, Any] | None, about), *_process(told))
         return before is None or before.about != about or seen_s - before.seen_s >= self._silent_after_s
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -210,4 +235,20 @@ class Who:
 
 def _read(value: bytes) -> Mapping[str, Any]:
     told: Any = json.loads(value)
-    return told if isinstance(told, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(told, dict):
+        raise TypeError(f"no object: {told!r}")
+    return cast(Mapping[str, Any], told)
+
+
+def _process(told: Mapping[str, Any]) -> tuple[str, int]:
+    """Read on which host a process runs, and its id there."""
+    pid = told.get("pid", 0)
+    if type(pid) is not int:
+        raise TypeError(f"no process: {pid!r}")
+    return _text(told.get("host", "")), pid
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"no text: {told!r}")
+    return told

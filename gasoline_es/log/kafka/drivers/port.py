@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from gasoline_es.errors import LogError
 
@@ -51,7 +51,8 @@ class In(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
+    headers: Sequence[tuple[str, bytes | None]]
+    """Anybody may have written one without a value."""
     time_ms: int
 
 
@@ -92,14 +93,6 @@ class Unknown:
     """That has happened already, as for :class:`Refused`: it is for the other one to read, which fencing again would fence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A record is there for good, in a topic that no transaction writes."""
-
-    offset: int
-
-
-Sent = Written | NotWritten | Unknown
 Fate = Committed | Refused | NotWritten | Unknown
 
 
@@ -107,6 +100,10 @@ class BrokerError(LogError):
     """The broker was not reached in time, or has refused what was asked. Nothing is known about what was asked."""
 
     retryable = True
+
+
+class NotAllowed(BrokerError):
+    """The cluster's permissions keep this process from what was asked. Of a topic that may not be seen, it may not be there."""
 
 
 class OffsetNotTold(Exception):
@@ -152,22 +149,6 @@ class Writer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of it, at once: nothing is flushed, nothing is waited for. May be called from any thread; again: nothing."""
-
-
-class PlainWriter(ABC):
-    """Writes records outside of transactions, each for itself, in the order of the calls. Used by many threads at once."""
-
-    @abstractmethod
-    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
-        """Write the records; return what became of each once all of that is known, or the writer's timeout is over.
-
-        What is :class:`Unknown` may be there, and may still come. What is :class:`Written` is on every replica in sync. The
-        client itself tries again, and doubles nothing by that. The writer stays of use. Never raises for what the broker says.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of it, at once. What is under way is :class:`Unknown`. May be called from any thread; again: nothing."""
 
 
 class Reader(ABC):
@@ -237,6 +218,12 @@ class TopicInfo:
     partitions: int
     replication: int
     config: Mapping[str, str]
+    allowed: frozenset[str] = frozenset()
+    """What this process may do there, by Kafka's words in capitals; empty: the broker does not say."""
+
+    def may(self, operation: Literal["READ", "WRITE"]) -> bool:
+        """Whether nothing is known that keeps this process from it."""
+        return not self.allowed or operation in self.allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +240,11 @@ class Admin(ABC):
     """Makes topics and looks at them. May be used by many threads at once."""
 
     @abstractmethod
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
-        """Return those of the topics that exist. Raises: BrokerError."""
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
+        """Return those of the topics that exist. ``settings`` False: with an empty ``config``, which takes another permission.
+
+        Raises: NotAllowed: one of them may not be seen. BrokerError.
+        """
 
     @abstractmethod
     def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:
@@ -281,10 +271,6 @@ class Driver(ABC):
     @abstractmethod
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer. ``timeout_s``: for each commit, and the broker's own limit for its transactions."""
-
-    @abstractmethod
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        """Make a writer without transactions. ``timeout_s``: for each call. Raises: BrokerError."""
 
     @abstractmethod
     def reader(self, *, uncommitted: bool = False) -> Reader:

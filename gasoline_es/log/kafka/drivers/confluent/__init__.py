@@ -7,9 +7,9 @@ from typing import Any
 
 from gasoline_es.log.kafka.drivers.confluent.admin import ConfluentAdmin
 from gasoline_es.log.kafka.drivers.confluent.reading import ConfluentReader
-from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentPlainWriter, ConfluentWriter
+from gasoline_es.log.kafka.drivers.confluent.writing import ConfluentWriter
 from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin, SharingDriver
-from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import Reader, Writer
 
 
 class ConfluentDriver(SharingDriver):
@@ -24,10 +24,6 @@ class ConfluentDriver(SharingDriver):
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer (see the port)."""
         return ConfluentWriter(self._config, transactional_id, timeout_s)
-
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        """Make a writer without transactions (see the port)."""
-        return ConfluentPlainWriter(self._config, timeout_s)
 
     def reader(self, *, uncommitted: bool = False) -> Reader:
         """Make a reader (see the port)."""

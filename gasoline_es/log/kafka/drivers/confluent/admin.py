@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gasoline_es.log.kafka.drivers.confluent.client import (
@@ -59,32 +60,29 @@ class ConfluentAdmin(OffsetAdmin):
                         self._client.list_topics(timeout=max(min(deadline - time.monotonic(), try_s), 0.01))
                 try_s *= 2
 
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
         """Return those of the topics that exist (see the port)."""
         if not topics:
             return {}
         topics_told = self._do("topics cannot be described", timeout_s, lambda left_s: self._described(topics, left_s))
-        if not topics_told:
-            return {}
+        found = {name: _info(topic) for name, topic in topics_told.items()}
+        if not found or not settings:
+            return found
 
         def configs(left_s: float) -> dict[str, dict[str, str]]:
-            resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in topics_told]
+            resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in found]
             futures = self._client.describe_configs(resources, request_timeout=left_s)
             return {
                 resource.name: {name: str(entry.value) for name, entry in _result(future, left_s).items()}
                 for resource, future in futures.items()
             }
 
-        settings = self._do("the settings of topics cannot be read", timeout_s, configs)
-        return {
-            name: TopicInfo(
-                len(topic.partitions), min((len(p.replicas) for p in topic.partitions), default=0), settings[name]
-            )
-            for name, topic in topics_told.items()
-        }
+        told_settings = self._do("the settings of topics cannot be read", timeout_s, configs)
+        return {name: replace(info, config=told_settings[name]) for name, info in found.items()}
 
     def _described(self, topics: Sequence[str], left_s: float) -> dict[str, Any]:
-        futures = self._client.describe_topics(confluent.TopicCollection(list(topics)), request_timeout=left_s)
+        wanted = confluent.TopicCollection(list(topics))
+        futures = self._client.describe_topics(wanted, include_authorized_operations=True, request_timeout=left_s)
         found: dict[str, Any] = {}
         for name, future in futures.items():
             try:
@@ -169,6 +167,12 @@ class ConfluentAdmin(OffsetAdmin):
     def close(self) -> None:
         """Let go of it."""
         self._client = None
+
+
+def _info(topic: Any) -> TopicInfo:
+    copies = min((len(partition.replicas) for partition in topic.partitions), default=0)
+    allowed = frozenset(operation.name for operation in topic.authorized_operations or ())
+    return TopicInfo(len(topic.partitions), copies, {}, allowed)
 
 
 def _result(future: Future[Any], left_s: float) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka as _confluent
 import confluent_kafka.admin as _admin
 
-from gasoline_es.log.kafka.drivers.port import BrokerError
+from gasoline_es.log.kafka.drivers.port import BrokerError, NotAllowed
 
 # Half of its types are unknown to type checkers.
 confluent: Any = _confluent
@@ -23,15 +23,7 @@ _log.addHandler(logging.NullHandler())
 
 _FENCED = frozenset({codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
-# The broker has looked at the record, or the client has, and neither will ever take it.
-_NEVER_WRITTEN = _TOO_LARGE | {
-    codes.TOPIC_EXCEPTION,
-    codes.INVALID_TIMESTAMP,
-    codes.TOPIC_AUTHORIZATION_FAILED,
-    codes.POLICY_VIOLATION,
-    codes._UNKNOWN_TOPIC,
-    codes._UNKNOWN_PARTITION,
-}
+_NOT_ALLOWED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
 # The client asks by what it knows of leaders, and does not look anew by itself.
 _STALE = frozenset(
@@ -93,17 +85,6 @@ def is_too_large(error: Any) -> bool:
     return code(error) in _TOO_LARGE
 
 
-def is_never_written(error: Any) -> bool:
-    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
-    return code(error) in _NEVER_WRITTEN
-
-
-def is_fatal(error: Any) -> bool:
-    """Whether the client is of no use after this."""
-    found = reason(error) if isinstance(error, BaseException) else error
-    return found is not None and bool(found.fatal())
-
-
 def is_for_good(error: Any) -> bool:
     """Whether waiting does not help a reader."""
     return code(error) in _FOR_GOOD
@@ -136,4 +117,5 @@ def broker_error(what: str, config: dict[str, Any], error: Any) -> BrokerError:
     where = config["bootstrap.servers"]
     away = is_away(error) or isinstance(error, TimeoutError)
     hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
-    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
+    kind = NotAllowed if code(error) in _NOT_ALLOWED else BrokerError
+    return kind(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)

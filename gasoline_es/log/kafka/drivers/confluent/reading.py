@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from gasoline_es.engine_log import EngineLog
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     broker_error,
@@ -20,6 +21,8 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
 )
 from gasoline_es.log.kafka.drivers.lookups import LOOKUP_S, SLICE_S, LookingUp, OffsetAdmin
 from gasoline_es.log.kafka.drivers.port import FETCH_WAIT_MS, FIRST, BrokerError, Feed, In
+
+_log = EngineLog(__name__)
 
 _EOF: Final = codes._PARTITION_EOF
 _NO_OFFSET: Final = codes._AUTO_OFFSET_RESET
@@ -105,9 +108,7 @@ class ConfluentReader(LookingUp):
         if error is None:
             offset = message.offset()
             self._positions[feed] = offset + 1
-            return In(
-                feed, offset, message.key(), message.value(), message.headers() or (), int(message.timestamp()[1])
-            )
+            return In(feed, offset, message.key(), message.value(), _headers_of(message), int(message.timestamp()[1]))
         if error.code() == _EOF:
             self._positions[feed] = max(self._positions.get(feed, FIRST), message.offset())
         elif error.code() == _NO_OFFSET:
@@ -127,3 +128,18 @@ class ConfluentReader(LookingUp):
     def close(self) -> None:
         """Let go of it."""
         self._consumer.close()
+
+
+def _headers_of(message: Any) -> Sequence[tuple[str, bytes | None]]:
+    try:
+        return message.headers() or ()
+    except (UnicodeDecodeError, SystemError):
+        # A name that is no UTF-8: the library can show none of them. The record is a record still.
+        _log.warning(
+            "the headers of a record of %s[%d] at offset %d cannot be read: a name in them is no UTF-8",
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            extra={"topic": message.topic(), "partition": message.partition(), "offset": message.offset()},
+        )
+        return ()

@@ -10,11 +10,10 @@ from typing import Any, Final
 from gasoline_es.log.kafka.drivers.confluent.client import (
     KafkaException,
     broker_error,
+    codes,
     confluent,
     describe,
-    is_fatal,
     is_fenced,
-    is_never_written,
     is_too_large,
     with_logger,
 )
@@ -25,17 +24,19 @@ from gasoline_es.log.kafka.drivers.port import (
     Fate,
     NotWritten,
     Out,
-    PlainWriter,
     Refused,
-    Sent,
     Unknown,
     Writer,
-    Written,
 )
 
 # How long it may take to learn why records were not delivered, which the first call after that is told.
 _ABORT_S: Final = 1.0
 _SMALL: Final = "__transaction_state"
+_NOT_YET: Final = (codes._TIMED_OUT, codes.CONCURRENT_TRANSACTIONS)
+ASKS_AGAIN_S: Final = 0.5
+"""After so long the client asks again for what it did not get at once."""
+QUICK_S: Final = 0.15
+QUICK_TIMES: Final = 4
 
 Delivered = Callable[[Any, Any], None]
 
@@ -104,17 +105,43 @@ class ConfluentWriter(Writer):
         assert self._producer is None, "a writer fences once"
         deadline = time.monotonic() + self._timeout_s
         try:
-            more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
-            producer = _producer(self._config, self._timeout_s, **more)
-            with self._lock:
-                self._producer = None if self._closed else producer
-            # Asked before any broker is connected, the client waits for half a second before it looks for one again. So a
-            # broker is asked for something small first.
-            producer.list_topics(_SMALL, self._timeout_s)
-            producer.init_transactions(max(deadline - time.monotonic(), 0.01))
+            for tries in (1, 2, None):
+                if self._fenced(deadline, tries):
+                    return
         except KafkaException as error:
             self.close()
             raise broker_error(f"transactional id {self._id!r} cannot be fenced", self._config, error) from error
+
+    def _fenced(self, deadline: float, tries: int | None) -> bool:
+        """Begin with a new client; return False if it was left because it has to ask again. ``tries`` None: it never is.
+
+        It would ask again after half a second: as long as it takes until it looks whether it has a coordinator, and again
+        while that aborts what was left open, which takes it some milliseconds. A new one asks at once.
+        """
+        began_s = time.monotonic()
+        more = {"transactional.id": self._id, "transaction.timeout.ms": int(self._timeout_s * 1000)}
+        producer = _producer(self._config, self._timeout_s, **more)
+        with self._lock:
+            self._producer = None if self._closed else producer
+        # Asked before any broker is connected, the client waits, too. So a broker is asked for something small first.
+        producer.list_topics(_SMALL, self._timeout_s)
+        left_s = max(deadline - time.monotonic(), 0.01)
+        # Several times what it took to connect and be answered: a slow network is none that has to be asked again.
+        patience_s = (tries or 1) * max(QUICK_S, QUICK_TIMES * (time.monotonic() - began_s))
+        if tries is None or patience_s >= min(ASKS_AGAIN_S, left_s):
+            producer.init_transactions(left_s)
+            return True
+        try:
+            producer.init_transactions(patience_s)
+        except KafkaException as error:
+            if not (error.args[0].retriable() or error.args[0].code() in _NOT_YET):
+                raise
+        else:
+            return True
+        with self._lock:
+            self._producer = None
+        del producer  # it ends with this, so that it cannot fence whoever comes after it
+        return False
 
     def commit(self, records: Sequence[Out]) -> Fate:
         """Write the records in one transaction (see the port)."""
@@ -177,93 +204,3 @@ def _not_written(producer: Any, *errors: Any) -> Fate:
         if is_fenced(one):
             return Refused(describe(one))
     return NotWritten(describe(told[0]), too_large=any(map(is_too_large, errors)))
-
-
-class _Delivery:
-    """What becomes of the records of one call."""
-
-    def __init__(self, count: int) -> None:
-        self.sent: list[Sent | None] = [None] * count
-        self.left = count
-        self.fatal = False
-        self._lock = threading.Lock()
-
-    def settle(self, place: int, sent: Sent) -> None:
-        """Note it, from whatever thread serves the client."""
-        with self._lock:
-            if self.sent[place] is None:
-                self.sent[place] = sent
-                self.left -= 1
-
-    def note(self, place: int) -> Delivered:
-        """Return what the client calls for a record."""
-
-        def noted(error: Any, message: Any) -> None:
-            if error is not None:
-                self.fatal = self.fatal or is_fatal(error)
-                self.settle(place, _not_sent(error))
-            elif message.offset() < 0:
-                self.settle(place, Unknown("the broker has the record, and does not say where"))
-            else:
-                self.settle(place, Written(message.offset()))
-
-        return noted
-
-
-def _not_sent(error: Any) -> Sent:
-    if is_never_written(error):
-        return NotWritten(describe(error), too_large=is_too_large(error))
-    return Unknown(describe(error))
-
-
-class ConfluentPlainWriter(PlainWriter):
-    """Writes records outside of transactions (see the port)."""
-
-    def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
-        self._config = config
-        self._timeout_s = timeout_s
-        self._closed = False
-        self._lock = threading.Lock()
-        self._producer = self._made()
-
-    def _made(self) -> Any:
-        try:
-            return _producer(self._config, self._timeout_s, **{"linger.ms": 0})
-        except KafkaException as error:
-            raise broker_error("nothing can be written", self._config, error) from error
-
-    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
-        """Write the records (see the port)."""
-        deadline = time.monotonic() + self._timeout_s
-        delivery = _Delivery(len(records))
-        with self._lock:
-            if self._closed:
-                return [NotWritten("the writer is closed")] * len(records)
-            producer = self._producer
-        for place, record in enumerate(records):
-            try:
-                _send(producer, record, delivery.note(place), deadline)
-            except (KafkaException, BufferError) as error:  # the client has not taken it
-                delivery.fatal = delivery.fatal or is_fatal(error)
-                delivery.settle(place, NotWritten(describe(error), too_large=is_too_large(error)))
-        # A little longer than the client tries: what it says is better than nothing.
-        while delivery.left and time.monotonic() < deadline + 0.2:
-            producer.poll(0.05)
-        if delivery.fatal:
-            self._replace(producer)
-        return [Unknown("no answer in time") if sent is None else sent for sent in delivery.sent]
-
-    def _replace(self, producer: Any) -> None:
-        """Put another in the place of a producer that is of no more use; its numbers have come into disorder, say."""
-        with self._lock:
-            if self._producer is not producer or self._closed:
-                return
-            self._producer = self._made()
-        in_background(lambda: _discard(producer))
-
-    def close(self) -> None:
-        """Let go of it, at once (see the port)."""
-        with self._lock:
-            self._closed = True
-            producer = self._producer
-        in_background(lambda: _discard(producer))

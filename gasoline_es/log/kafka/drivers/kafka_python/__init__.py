@@ -7,9 +7,9 @@ from typing import Any
 
 from gasoline_es.log.kafka.drivers.kafka_python.admin import KafkaPythonAdmin
 from gasoline_es.log.kafka.drivers.kafka_python.reading import KafkaPythonReader
-from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonPlainWriter, KafkaPythonWriter
+from gasoline_es.log.kafka.drivers.kafka_python.writing import KafkaPythonWriter
 from gasoline_es.log.kafka.drivers.lookups import OffsetAdmin, SharingDriver
-from gasoline_es.log.kafka.drivers.port import PlainWriter, Reader, Writer
+from gasoline_es.log.kafka.drivers.port import Reader, Writer
 
 
 class KafkaPythonDriver(SharingDriver):
@@ -24,10 +24,6 @@ class KafkaPythonDriver(SharingDriver):
     def writer(self, transactional_id: str, timeout_s: float) -> Writer:
         """Make a writer (see the port)."""
         return KafkaPythonWriter(self._config, transactional_id, timeout_s)
-
-    def plain_writer(self, timeout_s: float) -> PlainWriter:
-        """Make a writer without transactions (see the port)."""
-        return KafkaPythonPlainWriter(self._config, timeout_s)
 
     def reader(self, *, uncommitted: bool = False) -> Reader:
         """Make a reader (see the port)."""

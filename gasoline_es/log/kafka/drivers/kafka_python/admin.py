@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gasoline_es.log.kafka.drivers.deadline import Late, within
@@ -64,12 +65,12 @@ class KafkaPythonAdmin(OffsetAdmin):
                     raise broker_error(what, self._config, error) from error
                 time.sleep(0.05)
 
-    def describe(self, topics: Sequence[str], timeout_s: float) -> Mapping[str, TopicInfo]:
+    def describe(self, topics: Sequence[str], timeout_s: float, *, settings: bool = True) -> Mapping[str, TopicInfo]:
         """Return those of the topics that exist (see the port)."""
         if not topics:
             return {}
         answer = self._do("topics cannot be described", timeout_s, lambda: self._client.describe_topics(list(topics)))
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[str, TopicInfo] = {}
         for topic in answer:
             if topic["error_code"] == _UNKNOWN_TOPIC:
                 continue
@@ -78,9 +79,10 @@ class KafkaPythonAdmin(OffsetAdmin):
                 raise broker_error(f"topic {topic['name']!r} cannot be described", self._config, error)
             partitions = topic["partitions"]
             copies = min((len(partition["replica_nodes"]) for partition in partitions), default=0)
-            found[topic["name"]] = (len(partitions), copies)
-        if not found:
-            return {}
+            allowed = frozenset(map(str, topic.get("authorized_operations") or ()))
+            found[topic["name"]] = TopicInfo(len(partitions), copies, {}, allowed)
+        if not found or not settings:
+            return found
         resources = [admin.ConfigResource("TOPIC", name) for name in found]
         configs = self._do(
             "the settings of topics cannot be read",
@@ -88,8 +90,8 @@ class KafkaPythonAdmin(OffsetAdmin):
             lambda: self._client.describe_configs(resources, config_filter="all"),
         )["topic"]
         return {
-            name: TopicInfo(count, copies, {key: str(entry["value"]) for key, entry in configs[name].items()})
-            for name, (count, copies) in found.items()
+            name: replace(info, config={key: str(entry["value"]) for key, entry in configs[name].items()})
+            for name, info in found.items()
         }
 
     def create(self, topics: Sequence[NewTopic], timeout_s: float) -> None:

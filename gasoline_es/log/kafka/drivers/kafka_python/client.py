@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import warnings
 from typing import Any
 
-from gasoline_es.log.kafka.drivers.port import BrokerError
+from gasoline_es.errors import LogError
+from gasoline_es.log.kafka.drivers.port import BrokerError, NotAllowed
 
 with warnings.catch_warnings():
     # It reads its schemas, while it is imported, by a function that Python 3.11 calls deprecated.
@@ -16,6 +18,8 @@ with warnings.catch_warnings():
     import kafka.coordinator.assignors.cooperative_sticky as _sticky  # pyright: ignore[reportMissingTypeStubs]
     import kafka.errors as _errors  # pyright: ignore[reportMissingTypeStubs]
     import kafka.net.compat as _net  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.net.inet as _inet  # pyright: ignore[reportMissingTypeStubs]
+    import kafka.net.manager as _manager  # pyright: ignore[reportMissingTypeStubs]
 
 # The library has no types of its own that could be relied on.
 kafka: Any = _kafka
@@ -23,6 +27,8 @@ admin: Any = _admin
 sticky: Any = _sticky
 errors: Any = _errors
 net: Any = _net
+inet: Any = _inet
+manager: Any = _manager
 
 KafkaError: type[Exception] = errors.KafkaError
 
@@ -41,17 +47,74 @@ for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.manage
     logging.getLogger(_name).addFilter(_WithoutSecrets())
 
 
+class _Sockets(inet.KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+    """Connects. The library's own leaves a socket open that reaches nobody; it is found by its scheme, as proxies are."""
+
+    SCHEMES = ("gasoline-direct",)
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        """Connect a socket, or close it."""
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        except BaseException:
+            sock.close()
+            raise
+
+
+class _Tls(manager.KafkaSSLTransport):  # type: ignore[misc]  # the library has no types
+    """A connection by TLS. The library's own waits without end for who takes a connection and says nothing."""
+
+    async def agree(self, timeout_at: float | None) -> None:
+        """Do what has to be done before anything is sent, in time. Raises: KafkaTimeoutError, OSError."""
+        while True:
+            try:
+                self._sock.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at)
+
+
+class _Manager(manager.KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
+    """Makes connections. The library's own leaves the socket of one open whose TLS comes to nothing."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        options, direct = self.config["socket_options"], f"{_Sockets.SCHEMES[0]}:"
+        sock = await inet.create_connection(
+            self._net, node.host, node.port, options, proxy_url=direct, timeout_at=timeout_at
+        )
+        if not self.ssl_enabled:
+            return manager.KafkaTCPTransport(self._net, sock, host=node.host)
+        held: Any = sock
+        try:
+            tls = {name: value for name, value in self.config.items() if name.startswith("ssl_")}
+            held = transport = _Tls(self._net, sock, host=node.host, **tls)
+            await transport.agree(timeout_at)
+        except BaseException as error:  # also that it is cancelled
+            held.close()
+            if isinstance(error, Exception):
+                raise errors.KafkaConnectionError(f"Handshake failed: {error}") from error
+            raise
+        return transport
+
+
 class _Client(net.KafkaNetClient):  # type: ignore[misc]  # the library has no types
     """What the clients of the library have below them. Its own end leaves a socket open that is about to connect."""
+
+    def __init__(self, **config: Any) -> None:
+        loop = net.NetworkSelector(**config)
+        super().__init__(net=loop, manager=_Manager(loop, **config))  # pyright: ignore[reportUnknownMemberType]
 
     def close(self, node_id: Any = None) -> None:
         """Let go of a connection; None: of all, and of every socket that something is waited for of."""
         if node_id is not None:
             super().close(node_id)  # pyright: ignore[reportUnknownMemberType]
             return
-        self._manager.close()
-        self._net.stop()
-        known: Any = self._net._selector.get_map() or {}  # none once it is closed
+        internal(self, "_manager").close()
+        loop = internal(self, "_net")
+        loop.stop()
+        known: Any = internal(loop, "_selector").get_map() or {}  # none once it is closed
         waiting: list[Any] = [key.fileobj for key in [*known.values()]]
         super().close()  # pyright: ignore[reportUnknownMemberType]
         for one in waiting:
@@ -74,25 +137,20 @@ def made(kind: Any, **config: Any) -> Any:
         raise
 
 
-# The broker has looked at the record, or the client has, and neither will ever take it.
-_NEVER_WRITTEN: tuple[type[Exception], ...] = (
-    errors.MessageSizeTooLargeError,
-    errors.RecordListTooLargeError,
-    errors.InvalidTopicError,
-    errors.InvalidTimestampError,
-    errors.TopicAuthorizationFailedError,
-    errors.PolicyViolationError,
-)
+def internal(of: Any, name: str) -> Any:
+    """Return what the library has for itself. Raises: LogError: this version of it has no such thing."""
+    try:
+        return getattr(of, name)
+    except AttributeError:
+        raise LogError(
+            f"kafka-python {kafka.__version__} has no {type(of).__name__}.{name}, on which this driver relies: install one of "
+            f"the versions that it was written for, pip install 'kafka-python>=3.0.12,<3.1', or use driver=confluent"
+        ) from None
 
 
 def is_too_large(error: BaseException) -> bool:
     """Whether a record was refused for its size."""
     return isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError)
-
-
-def is_never_written(error: BaseException) -> bool:
-    """Whether the error says for certain that a record outside of any transaction is not there, nor will be."""
-    return isinstance(error, _NEVER_WRITTEN)
 
 
 def is_fenced(error: BaseException | None, producer: Any) -> bool:
@@ -104,12 +162,6 @@ def is_fenced(error: BaseException | None, producer: Any) -> bool:
     said: list[Any] = [error, *getattr(error, "args", ()), getattr(manager, "last_error", None)]
     fenced = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
     return any(isinstance(one, fenced) or "ProducerFencedError" in str(one) for one in said)
-
-
-def is_spent(producer: Any) -> bool:
-    """Whether a producer has met an error that it cannot get over."""
-    manager = getattr(producer, "_transaction_manager", None)
-    return manager is not None and bool(manager.has_fatal_error())
 
 
 def describe(error: BaseException) -> str:
@@ -124,4 +176,5 @@ def broker_error(what: str, config: dict[str, Any], error: BaseException) -> Bro
     where = ",".join(config["bootstrap_servers"])
     hint = " (is a broker there, and do its advertised listeners name it so that it is reached from here?)"
     away = isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError | TimeoutError)
-    return BrokerError(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)
+    kind = NotAllowed if isinstance(error, errors.AuthorizationError) else BrokerError
+    return kind(f"Kafka at {where}: {what}: {describe(error)}{hint if away else ''}", bootstrap=where)

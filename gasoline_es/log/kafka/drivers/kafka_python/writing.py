@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from gasoline_es.log.kafka.drivers.deadline import Late, in_background, within
@@ -18,9 +17,8 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     KafkaError,
     broker_error,
     describe,
+    internal,
     is_fenced,
-    is_never_written,
-    is_spent,
     is_too_large,
     kafka,
     made,
@@ -31,12 +29,9 @@ from gasoline_es.log.kafka.drivers.port import (
     Fate,
     NotWritten,
     Out,
-    PlainWriter,
     Refused,
-    Sent,
     Unknown,
     Writer,
-    Written,
 )
 
 
@@ -75,13 +70,13 @@ def _send(producer: Any, record: Out) -> Any:
 
 def _discard(producer: Any) -> None:
     """End a producer without flushing it. Its ``close`` alone gives up where something is left to flush."""
-    sender = producer._sender
+    sender = internal(producer, "_sender")
     sender.force_close()
     sender.join(5)
     try:
         producer.close(timeout=0)
     except KafkaError:
-        producer._unregister_cleanup()
+        internal(producer, "_unregister_cleanup")()
         producer._closed = True  # or its finalizer would try again
 
 
@@ -91,12 +86,14 @@ def _never_fences_again(producer: Any) -> None:
     The library would get over some of them by asking for another epoch and, where that is refused because somebody has
     fenced it, for one without saying who it was: which fences whoever that is, the living owner.
     """
-    producer._transaction_manager._supports_epoch_bump = lambda: False
+    transactions = internal(producer, "_transaction_manager")
+    internal(transactions, "_supports_epoch_bump")  # or this would be set, and nobody would ask for it
+    transactions._supports_epoch_bump = lambda: False
 
 
 def _identity(producer: Any) -> tuple[int, int] | None:
     """Return the number and epoch under which a producer writes; it changes if the client silently begins anew."""
-    found = producer._transaction_manager.producer_id_and_epoch
+    found = internal(internal(producer, "_transaction_manager"), "producer_id_and_epoch")
     return (found.producer_id, found.epoch)
 
 
@@ -169,89 +166,3 @@ class KafkaPythonWriter(Writer):
             producer = self._producer
         if not closed and producer is not None:
             in_background(lambda: _discard(producer))
-
-
-class KafkaPythonPlainWriter(PlainWriter):
-    """Writes records outside of transactions (see the port).
-
-    An error that the client cannot get over is given to every record that it holds, also to those that are on their way to
-    the broker: after one nothing is certain. And a producer whose batch has expired never writes again. So another takes
-    the place of one that did not know what became of a record.
-    """
-
-    def __init__(self, config: dict[str, Any], timeout_s: float) -> None:
-        self._config = config
-        self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._closed = False
-        try:
-            self._producer: Any = self._made()
-        except KafkaError as error:
-            raise broker_error("nothing can be written", config, error) from error
-
-    def _made(self) -> Any:
-        return _producer(self._config, self._timeout_s, enable_idempotence=True)
-
-    def write(self, records: Sequence[Out]) -> Sequence[Sent]:
-        """Write the records (see the port)."""
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            producer = self._usable()
-        except KafkaError as error:
-            return [NotWritten(describe(error))] * len(records)
-        if producer is None:
-            return [NotWritten("the writer is closed")] * len(records)
-        futures = [_sent_or_not(producer, record) for record in records]
-        sent = [_outcome(producer, future, deadline) for future in futures]
-        if any(isinstance(one, Unknown) for one in sent):
-            self._retire(producer)
-        return sent
-
-    def _usable(self) -> Any:
-        """Return a producer that is of use."""
-        with self._lock:
-            if self._producer is None and not self._closed:
-                self._producer = self._made()
-            return self._producer
-
-    def _retire(self, producer: Any) -> None:
-        """Let a producer end what other threads gave it, and take no more."""
-        with self._lock:
-            if self._producer is not producer or self._closed:
-                return
-            self._producer = None
-
-        def end() -> None:
-            with suppress(KafkaError):
-                producer.flush(self._timeout_s)
-            _discard(producer)
-
-        in_background(end)
-
-    def close(self) -> None:
-        """Let go of it, at once (see the port)."""
-        with self._lock:
-            self._closed = True
-            producer, self._producer = self._producer, None
-        if producer is not None:
-            in_background(lambda: _discard(producer))
-
-
-def _sent_or_not(producer: Any, record: Out) -> Any:
-    try:
-        return _send(producer, record)
-    except Exception as error:  # before anything of it was given to the client's own thread
-        return NotWritten(describe(error), too_large=is_too_large(error))
-
-
-def _outcome(producer: Any, future: Any, deadline: float) -> Sent:
-    if isinstance(future, NotWritten):
-        return future
-    try:
-        # A little longer than the client tries: what it says is better than nothing.
-        offset = int(future.get(max(deadline - time.monotonic(), 0) + 0.2).offset)
-    except Exception as error:
-        if is_never_written(error) and not is_spent(producer):
-            return NotWritten(describe(error), too_large=is_too_large(error))
-        return Unknown(describe(error))
-    return Written(offset) if offset >= 0 else Unknown("the broker has the record, and does not say where")
