@@ -13,11 +13,14 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from typer.testing import CliRunner
+import pytest
+import typer.main
+import typer.testing
+from typer.testing import CliRunner, Result
 
 from gasoline_es.cli.app import app
 
@@ -41,10 +44,26 @@ class Done:
         return [json.loads(line) for line in self.stdout.split("\n")[:-1]]
 
 
+_command = typer.main.get_command(app)
+
+
+def _made_once(_: typer.Typer) -> Any:
+    return _command
+
+
+class _Runner(CliRunner):
+    """Typer's own makes the commands out of the application's functions for each call, which takes longer than most of them."""
+
+    def run(self, args: Sequence[str], env: Mapping[str, str | None]) -> Result:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(typer.testing, "_get_command", _made_once)
+            return self.invoke(app, args, env=env, prog_name="gasoline")
+
+
 def invoke(*args: str, columns: int = 120, **environment: str) -> Done:
     """Run a command in this process, with pipes for streams."""
     env = {"GASOLINE_LOG": None, "GASOLINE_OPERATOR": None, "COLUMNS": str(columns), **environment}
-    result = CliRunner().invoke(app, list(args), env=env, prog_name="gasoline")
+    result = _Runner().run(args, env)
     stdout, stderr = result.stdout_bytes.decode(), result.stderr_bytes.decode()
     assert "Traceback (most" not in stderr, stderr
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -71,10 +90,12 @@ def run_on_terminal(*args: str, columns: int = 80, stderr: bool = False) -> Done
 
 _EACH = """
 import json, sys
+from typer.main import get_command
 from gasoline_es.cli.app import app
+command = get_command(app)
 for args in json.load(sys.stdin):
     try:
-        app(args, prog_name="gasoline")
+        command(args, prog_name="gasoline")
     except SystemExit as end:
         status = end.code
     print("\\x1d%d" % status, end="\\x1d", flush=True)

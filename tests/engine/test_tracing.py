@@ -614,10 +614,11 @@ async def test_sampler_of_the_client_decides_for_the_whole_trace(world: World) -
 
 async def test_workflow_dispatched_without_a_trace_gets_one_where_it_is_decided(any_world: World, spans: Spans) -> None:
     """All that happens to it is one trace so, on whatever workers."""
-    await traced(any_world, spans, fulfil)
+    worker = await traced(any_world, spans, fulfil)
     client = await traced(any_world, None)
     handle = await soon(client.gasoline.dispatch(fulfil, 5))
     await soon(handle.output())
+    await worker.settle()  # the client may read what is durable before the worker knows that it is
     dispatch = spans.one("dispatch fulfil")
     assert parent_of(dispatch) is None
     assert told(dispatch)["gasoline.workflow.id"] == handle.id
@@ -627,6 +628,7 @@ async def test_workflow_dispatched_without_a_trace_gets_one_where_it_is_decided(
     before = len(spans.names)
     await soon(client.gasoline.dispatch(fulfil, 6, key="k"))
     await soon(client.gasoline.dispatch(fulfil, 6, key="k"))
+    await worker.settle()
     assert spans.names[before:].count("dispatch fulfil") == 1  # a repeat dispatches nothing
 
 

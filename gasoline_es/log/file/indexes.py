@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import suppress
 from typing import Final
@@ -15,6 +16,8 @@ from gasoline_es.log.file.segments import Segment, SegmentFiles
 
 _CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """An index takes up to 2 MB where all of sixteen partitions are written all the time, and some KB otherwise."""
+_handles: Final = itertools.count(1)
+"""Numbers for those of one process that store indexes: an application and its view may have the same log open."""
 _logger = EngineLog("gasoline_es.log")
 
 
@@ -28,6 +31,7 @@ class Indexes:
         self._cached: Final = Recent[tuple[int, int], SegmentIndex](_CACHED_BYTES_MAX)
         """Number and version of a segment → its index."""
         self._unwritten: list[tuple[Segment, SegmentIndex]] = []
+        self._handle: Final = next(_handles)
 
     def finished(self, segment: Segment, index: SegmentIndex) -> None:
         """Take over the index of a segment that is complete, and report its torn bytes.
@@ -104,8 +108,8 @@ class Indexes:
         """Store the indexes of segments that were completed since the last call. They only save time: errors are no matter."""
         unwritten, self._unwritten = self._unwritten, []
         for segment, index in unwritten:
-            # Named by process: two that find the same segment complete must not take each other's file away.
-            beside = f"{segment.path}.index.{os.getpid()}.tmp"
+            # Two that find the same segment complete must not take each other's file away, in two processes or in one.
+            beside = f"{segment.path}.index.{os.getpid()}.{self._handle}.tmp"
             try:
                 self._disk.unlink(beside)
                 fd = self._disk.create(beside)
