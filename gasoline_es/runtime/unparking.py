@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.ids import partition_of_slot
 from gasoline_es.core.parked import Parked, parked_slot
+from gasoline_es.core.state import Summary
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError, NoOwner
 from gasoline_es.runtime.partition import Partition
@@ -137,9 +138,10 @@ class Unparking:
         if not self._heard:
             return
         self._heard = False
+        current = await self._node.viewing.asked(others_only=True)
         for index in range(self._node.log.partition_count):
             if index not in self._node.partitions:
-                await self._node.viewing.views(index)
+                await self._node.viewing.views(index, current)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class Unparking:
             if parked.status != "parked":
                 return True
             signal = parked.signal
-            found = await self._node.viewing.first(signal.workflow, signal.tags, {*parked.passed, *refused})
+            found = await self._first(signal.workflow, signal.tags, {*parked.passed, *refused})
             if partition.parked.get(parked_id) != parked or partition.lost:
                 continue
             if self._overtakes(partition, parked_id):
@@ -215,6 +217,19 @@ class Unparking:
             if partition.parked.offer(parked, found.id):
                 return True
             refused.add(found.id)
+
+    async def _first(self, name: str, tags: Mapping[str, str], passed: set[str]) -> Summary | None:
+        """Return the oldest workflow that it is for, of all that were durable before this one was.
+
+        One partition is looked into after the other: a workflow that is found may be younger than one that came to a
+        partition behind the look at it. Whoever looks again once it was found finds that one.
+        """
+        node, known = self._node, None
+        while True:
+            found = await node.viewing.first(name, tags, passed)
+            if found is None or found.id == known or len(node.partitions) == node.log.partition_count:
+                return found
+            known = found.id
 
     async def _see_to(self, target: str) -> None:
         """See that somebody decides where an offer has gone: this process, if nobody alive owns that partition."""

@@ -700,6 +700,28 @@ async def test_one_that_takes_the_partition_over_goes_on_with_it(any_world: Worl
     assert [found for found, _ in await receipts(other.gasoline)] == [handle.id]
 
 
+async def test_one_that_came_behind_the_look_at_its_partition_gets_it_before_a_younger_one(any_world: World) -> None:
+    """Partitions are looked into in turn: the older comes to the first behind the look, the younger to the last before it."""
+    keeper, other = await split(any_world)
+    places = [index for index in range(keeper.log.partition_count) if index not in keeper.node.partitions]
+    await keeper.gasoline.signal(Note(text="parked"), one_note, tags=TAGS, park=HOUR_S, id="line 1")
+    await keeper.settle()
+    views, looked, made = keeper.node.viewing.views, list[int](), list[str]()
+
+    async def interrupted(index: int, *rest: Any) -> Any:
+        if not made and keeper.node._unparking._marked == {} and {places[0]} <= {*looked} and index == places[-1]:
+            for place in (places[0], places[-1]):
+                made.append((await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_at(keeper, place))).id)
+        looked.append(index)
+        return await views(index, *rest)
+
+    keeper.node.viewing.views = interrupted  # type: ignore[method-assign]
+    keeper.node._unparking.wait_all()
+    await until_told(keeper, "unparked")
+    assert len(made) == 2
+    assert [found for found, _ in await receipts(keeper.gasoline)] == made[:1]
+
+
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
