@@ -299,6 +299,36 @@ async def test_topic_that_may_not_be_written_ends_the_run_and_keeps_nothing_else
     await world.end()
 
 
+async def test_topic_that_refuses_a_record_for_good_ends_the_run_and_keeps_nothing_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 0037: that a topic takes no record of this time, say, is learned by writing one, and known for a while."""
+    world = kafka_world(monkeypatch, tmp_path)
+    cluster = world.cluster
+    assert cluster is not None
+    cluster.make_topic(ORDERS, PARTITIONS)
+    cluster.refusing.add(ORDERS)
+    process = await world.worker(to_topic, sell)
+    handle = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, handle.id, repr(ORDERS), "INVALID_TIMESTAMP", "clock of this host", "; then wake the workflow")
+    assert "record.emitted" not in types(await handle.history())
+    lost = process.node.recording.lost
+    assert lost == 1, "its partition was taken again"
+    other = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, other.id, "INVALID_TIMESTAMP")
+    assert process.node.recording.lost == lost, "the next ones are told before anything of them is on its way"
+    assert await soon((await process.gasoline.dispatch(sell, 0)).output()) == "sold"
+    cluster.refusing.clear()
+    await process.stop()
+    process = await world.worker(to_topic)  # which has not been refused
+    for stopped in (handle, other):
+        again = process.gasoline.workflow(stopped.id)
+        await again.wake()
+        assert await soon(again.output()) == "emitted"
+    assert len(await records_of(process.log)) == 2
+    await world.end()
+
+
 async def test_what_cannot_be_recorded_is_refused_at_the_call_and_can_be_caught(world: World) -> None:
     found: list[str] = []
 
