@@ -119,14 +119,15 @@ class Asking(Outside):
         wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us, behind)
         parts: builtins.list[Iterator[Summary]] = []
         damage: LogCorrupt | None = None
+        current = await self._node.viewing.asked()
         for index in range(self._node.log.partition_count):
             if as_of_us is None:
-                views, damaged = await self._node.viewing.readable(index)
+                views, damaged = await self._node.viewing.readable(index, current)
                 damage = damage or damaged
                 parts.append(views.matching(wanted))
             else:
-                past = await self._node.viewing.matching_as_of(index, as_of_us, wanted)
-                views, _ = await self._node.viewing.readable(index)
+                past = await self._node.viewing.matching_as_of(index, as_of_us, wanted, current)
+                views, _ = await self._node.viewing.readable(index, current)
                 parts.append(_unpruned(past, views, as_of_us, wanted))
         for summary in islice(merge(*parts, key=created), limit):
             index = self._node.index_of(summary.id)
@@ -142,8 +143,9 @@ class Asking(Outside):
         """
         self._outside("counts")
         found: dict[str, dict[Status, int]] = {}
+        current = await self._node.viewing.asked()
         for index in range(self._node.log.partition_count):
-            for (one, status), count in (await self._node.viewing.counted(index)).tally().standing.items():
+            for (one, status), count in (await self._node.viewing.counted(index, current)).tally().standing.items():
                 if name is None or one == name:
                     standing = found.setdefault(one, {})
                     standing[status] = standing.get(status, 0) + count

@@ -93,9 +93,10 @@ def fit(dead: list[Summary], *, recover: bool) -> list[Summary]:
 async def dead_ones(node: Node, wanted: Filters) -> list[Summary]:
     """Return where those stand that match now, as of what is durable, in order of their creation."""
     found: list[Summary] = []
+    current = await node.viewing.asked()
     for index in range(node.log.partition_count):
         # As they stand now: what they died of is told, and that is gone once they are woken.
-        found += [one.copy() for one in (await node.viewing.views(index)).matching(wanted)]
+        found += [one.copy() for one in (await node.viewing.views(index, current)).matching(wanted)]
     return sorted(found, key=created)
 
 

@@ -173,8 +173,9 @@ class Scheduling(Outside):
         """Yield all schedules that were not removed, in order of their names, as of what is durable."""
         self._outside("schedules")
         found: builtins.list[ScheduleInfo] = []
+        current = await self._node.viewing.asked(beside=True)
         for index in range(self._node.log.partition_count):
-            view = await self._node.viewing.schedules(index)
+            view = await self._node.viewing.schedules(index, current)
             found += [_info(schedule, index) for schedule in view if not schedule.removed]
         for info in sorted(found, key=lambda info: (info.name, info.id)):
             yield info

@@ -8,8 +8,8 @@ from gasoline_es.asking import Asking
 from gasoline_es.core.commands import Cancel, Recover, Rerun, Silence, Wake
 from gasoline_es.core.durations import duration_us
 from gasoline_es.core.ids import (
+    check_caller_id,
     check_name,
-    check_operator,
     check_workflow_id,
     new_workflow_id,
     slot_of,
@@ -122,7 +122,7 @@ class Steering(Asking):
         if name is not None:
             check_name("workflow", name)
         if reason is not None:
-            check_operator(reason)
+            check_caller_id("reason", reason)
         wanted = Prunable(self._node.clock.now_us() - age_us, name, by_rule=False)
         if dry_run:
             self._outside("prune_history")

@@ -100,8 +100,11 @@ class ProjectionView:
                     wanted[feed] = max(wanted.get(feed, START.offset), position.offset)
             else:
                 partitions.add(partition_of(check_workflow_id(one if isinstance(one, str) else one.id), count))
-        for feed in (Feed(topic, partition) for topic in topics for partition in sorted(partitions)):
-            end = await decided_end(self._log, feed.topic, feed.partition)
+        feeds = [Feed(topic, partition) for topic in topics for partition in sorted(partitions)]
+        if feeds:
+            await self._log.refresh(*((feed.topic, feed.partition) for feed in feeds))
+        for feed in feeds:
+            end = await decided_end(self._log, feed.topic, feed.partition, current=True)
             wanted[feed] = max(wanted.get(feed, START.offset), end - 1)
         return {feed: offset for feed, offset in wanted.items() if offset >= 0}
 

@@ -124,7 +124,7 @@ def _schemas(schemas: Sequence[EventSchema]) -> Document:
         schema = {name: value for name, value in one.schema.items() if name not in ("$schema", "$id", "$defs")}
         found[_name(one)] = _referring(schema)
         for name, definition in one.schema.get("$defs", {}).items():
-            found[name] = definition
+            found[name] = _referring(definition)  # one may refer to another
     return found
 
 

@@ -15,13 +15,16 @@ TAKING_LIMIT_S: Final = 20.0
 LOOK_AT_TAKER_S: Final = 0.005
 
 
-async def decided_end(log: Log, topic: str, partition: int, monotonic: Callable[[], float] = time.monotonic) -> int:
+async def decided_end(
+    log: Log, topic: str, partition: int, monotonic: Callable[[], float] = time.monotonic, *, current: bool = False
+) -> int:
     """Return where a topic of a partition ends. Waits for whoever is about to take it over: that moment tells.
 
-    Without that, what was acknowledged long ago could seem not to be there. Raises: NoOwner: whoever takes it does not come
-    to it, by the time that ``monotonic`` tells.
+    Without that, what was acknowledged long ago could seem not to be there. ``current``: who calls has refreshed the log, of
+    many partitions at once, say. Raises: NoOwner: whoever takes it does not come to it, by the time that ``monotonic`` tells.
     """
-    await log.refresh((topic, partition))
+    if not current:
+        await log.refresh((topic, partition))
     until = monotonic() + TAKING_LIMIT_S
     end = log.end(topic, partition)
     while log.undecided(topic, partition) and log.damage is None:

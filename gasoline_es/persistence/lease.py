@@ -23,6 +23,9 @@ T = TypeVar("T")
 L = TypeVar("L", bound="Lease[Any]")
 
 _REOPEN: Final = "Construct the application again"
+_WORK_FOR_A_LOG: Final = ("gasoline-", "asyncio_", "kafka-python", "Dummy-")
+"""How threads are called that closing a log waits for: our own, an event loop's pool, kafka-python's, and those of C that call
+Python, as librdkafka's do when they have something to say."""
 
 
 class Opened(Protocol):
@@ -114,13 +117,14 @@ class Lease(Generic[C]):
     def close(self) -> None:
         """Let go of it; it is closed with its last user. What waits for events hears of it. Idempotent.
 
-        On return it is closed, except on a thread of this library, or in its place, or where an application is made just
-        now: one that is forgotten closes itself wherever Python's collector finds it, and nothing may wait for itself there.
+        On return it is closed, except on a thread of this library or of a Kafka client, or in its place, or where an
+        application is made just now: one that is forgotten closes itself wherever Python's collector finds it, and nothing
+        may wait for itself there.
         """
         if self.closed:
             return
         self.closed = True
-        ours = threading.current_thread().name.startswith("gasoline-") or self._loop.in_place_here
+        ours = threading.current_thread().name.startswith(_WORK_FOR_A_LOG) or self._loop.in_place_here
         if ours or not _lock.acquire(blocking=False):
             threading.Thread(target=self._let_go, name="gasoline-closing", daemon=True).start()
             return

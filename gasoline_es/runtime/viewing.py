@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Set
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from gasoline_es.clock import Clock
 from gasoline_es.core.filters import Filters
@@ -48,6 +48,10 @@ LET_GO_AGAIN_S = 1.0
 """So long after others had not stored enough, one who reads looks again whether they have."""
 LOAD_RATHER_THAN_FOLD = 10_000
 """Views that others have stored so many events further are loaded anew."""
+
+Current: TypeAlias = Set[int]
+"""Partitions that were asked about: what was there when the question was put is at hand."""
+NONE: Current = frozenset()
 
 
 class Home(Protocol):
@@ -121,23 +125,50 @@ class Viewing:
             )
         }
 
-    async def views(self, index: int) -> Views:
+    async def asked(self, *, beside: bool = False, others_only: bool = False) -> Current:
+        """Ask for what there is in all partitions as of now, at once; those that were asked about need not be asked again.
+
+        Where a network lies between, one question takes tens of milliseconds, whatever it is about: who looks into every
+        partition asks here first, and hands what this returns to each look. ``beside``: also for what stands beside workflows.
+        ``others_only``: not whether those that seem to be owned are. Raises: as :meth:`views`; of damage each look tells.
+        """
+        every = range(self._log.partition_count)
+        if not self._log.remote:
+            return {
+                *every
+            }  # nobody is to be asked, and no turn of the event loop goes by: a thousand looks come at once
+        owned = [index for index in every if index in self._home.partitions]
+        others = [index for index in every if index not in self._home.partitions]
+        topics = self._topics
+        wanted = [topics.events, *((topics.schedules, topics.parked, topics.stored) if beside else ())]
+        asking = [] if others_only else [self._let_go_of_lost(*owned)]
+        if others:
+            asking.append(self._log.refresh(*((topic, index) for topic in wanted for index in others)))
+        try:
+            await asyncio.gather(*asking)
+        except LogCorrupt:
+            return NONE
+        except LogError:
+            self._home.check()
+            raise
+        return {*others, *(index for index in owned if not others_only and index in self._home.partitions)}
+
+    async def views(self, index: int, current: Current = NONE) -> Views:
         """Return a partition's views as of now: those of an owned one are, others are read up to the log's end.
+
+        ``current``: what :meth:`asked` has returned to this caller; of those partitions, as of then.
 
         Raises: LogCorrupt: damage may have cost the partition events. :meth:`readable` has what came before it. NoOwner:
             whoever takes the partition over does not come to it.
         """
-        await self._let_go_of_lost(index)
-        return await self._views_of(index)
-
-    async def _views_of(self, index: int) -> Views:
-        """Do the same of a partition that is owned if it seems to be."""
+        if index not in current:
+            await self._let_go_of_lost(index)
         if index not in self._home.partitions:
             async with self.folding[index]:
                 if index not in self._home.partitions:
                     try:
                         await self._loaded(index)
-                        end = await self._decided_end(index, self._topics.events)
+                        end = await self._decided_end(index, self._topics.events, current)
                         await self._fold(index, end if self._log.damage is None else None)
                     except LogError:
                         self._home.check()  # a log that failed has been closed: it is told why, not that
@@ -198,12 +229,15 @@ class Viewing:
     def _too_many_unsaved(self) -> bool:
         return sum(views.unsaved for views in self._views.values()) >= UNSAVED_MAX
 
-    async def _decided_end(self, index: int, topic: str) -> int:
-        return await decided_end(self._log, topic, index, self._clock.monotonic)
+    async def _decided_end(self, index: int, topic: str, current: Current) -> int:
+        return await decided_end(self._log, topic, index, self._clock.monotonic, current=index in current)
 
-    async def schedules(self, index: int) -> ScheduleView:
-        """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`."""
-        return (await self._views_and_beside(index)).schedules
+    async def schedules(self, index: int, current: Current = NONE) -> ScheduleView:
+        """Return a partition's schedules as of now, by what is durable. Raises: as :meth:`views`.
+
+        ``current``: as there, of an :meth:`asked` with ``beside``.
+        """
+        return (await self._views_and_beside(index, current)).schedules
 
     async def parked(self, index: int) -> ParkedView:
         """Return a partition's parked signals as of now, by what is durable. Raises: as :meth:`views`."""
@@ -253,13 +287,15 @@ class Viewing:
         at_hand = index in self._home.partitions and self._home.failure is None and not self._log.remote
         return self._views[index].stored if at_hand else None
 
-    async def _views_and_beside(self, index: int) -> Views:
-        _ = await self.views(index)
+    async def _views_and_beside(self, index: int, current: Current = NONE) -> Views:
+        _ = await self.views(index, current)
         if index not in self._home.partitions:
             async with self.folding[index]:
                 if index not in self._home.partitions:
+                    if index not in current:
+                        await self._log.refresh(*((topic, index) for _, topic in self._beside(index)))
                     for view, topic in self._beside(index):
-                        await self._fold_into(view, topic, index, await self._decided_end(index, topic))
+                        await self._fold_into(view, topic, index, await self._decided_end(index, topic, {index}))
         return self._views[index]
 
     def _beside(self, index: int) -> list[tuple[BesideView, str]]:
@@ -286,9 +322,9 @@ class Viewing:
     async def first(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> Summary | None:
         """The same, with where it stands."""
         best: Summary | None = None
-        await self._let_go_of_lost(*range(self._log.partition_count))  # together: each costs a way to the servers
+        current = await self.asked()
         for index in range(self._log.partition_count):
-            views = await self._views_of(index)
+            views = await self.views(index, current)
             for workflow_id in views.find(name, tags):
                 summary = views.summary(workflow_id)
                 if workflow_id in passed or summary is None:
@@ -298,31 +334,34 @@ class Viewing:
                 break
         return best
 
-    async def readable(self, index: int) -> tuple[Views, LogCorrupt | None]:
+    async def readable(self, index: int, current: Current = NONE) -> tuple[Views, LogCorrupt | None]:
         """Return a partition's views as far as they can be read, and the damage that ends them."""
         try:
-            return await self.views(index), None
+            return await self.views(index, current), None
         except LogCorrupt as damage:
             async with self.folding[index]:
                 return await self._loaded(index), damage
 
-    async def counted(self, index: int) -> Views:
+    async def counted(self, index: int, current: Current = NONE) -> Views:
         """Return a partition's views as of now, whose counts are exact."""
-        views = await self.views(index)
+        views = await self.views(index, current)
         while views.drifted and index not in self._home.partitions:
             async with self.folding[index]:
                 if self._views[index] is views and index not in self._home.partitions:
                     await self._load(index, views)
-            views = await self.views(index)
+            views = await self.views(index, current)
         return views
 
-    async def matching_as_of(self, index: int, moment_us: int, wanted: Filters) -> Iterator[Summary]:
+    async def matching_as_of(
+        self, index: int, moment_us: int, wanted: Filters, current: Current = NONE
+    ) -> Iterator[Summary]:
         """Return a partition's workflows that matched at a time: by what came before the first event that is younger.
 
         The log is folded from its start. Raises: as :meth:`views`.
         """
-        await self._let_go_of_lost(index)
-        end = await self._decided_end(index, self._topics.events)
+        if index not in current:
+            await self._let_go_of_lost(index)
+        end = await self._decided_end(index, self._topics.events, current)
         past = self._keeper.past(wanted)
         records = self._log.read(self._topics.events, index, 0, end)
         while past.fold_until(islice(records, FOLD_CHUNK), moment_us):  # noqa: ASYNC110  # nothing is waited for

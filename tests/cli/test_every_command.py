@@ -225,12 +225,18 @@ def around(directory: Path, log: Path) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
+@pytest.mark.parametrize("one_of", [3, pytest.param(1, marks=pytest.mark.soak, id="every name")])
 @pytest.mark.parametrize("name", sorted({name for name, _ in TEXTS}))
-def test_no_command_makes_a_path_of_what_it_is_given(surrounded: Story, name: str) -> None:
-    """required.md B23: every command, each of its parameters; refused, not found, or taken as data."""
+def test_no_command_makes_a_path_of_what_it_is_given(surrounded: Story, name: str, one_of: int) -> None:
+    """required.md B23: every command, each of its parameters; refused, not found, or taken as data.
+
+    Each parameter gets one of three names, each another third; the soak gives each of them all.
+    """
     command = COMMANDS[name]
-    for parameter in (one for of, one in TEXTS if of == name):
-        for text in NAMES:
+    for number, (of, parameter) in enumerate(TEXTS):
+        if of != name:
+            continue
+        for text in NAMES[number % one_of :: one_of]:
             for value in (f"order={text}", f"{text}=42") if parameter == "tag" else (text,):
                 call = command.typed(settings_of(surrounded, command), parameter, value)
                 done = invoke("--log", surrounded.url, *call)

@@ -384,7 +384,7 @@ def test_one_that_is_parked_anew_is_remembered_from_its_last_end() -> None:
 def test_what_is_over_takes_a_third_of_a_kilobyte() -> None:
     """design §10: what Python allocates, whatever was parked; a day of them is remembered, however many they are."""
     view, sizes = ParkedView(), list[int]()
-    few, many = 5_000, 15_000
+    few, many = 2_000, 6_000
     tracemalloc.start()
     try:
         for number in range(many):

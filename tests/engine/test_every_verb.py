@@ -58,6 +58,7 @@ def ordinary(name: str) -> Any:
         "signal_id": "line 1",
         "projection": Workflows,
         "topic": "orders",
+        "age": 3_600,
         "mapping": lambda incoming: None,  # pyright: ignore[reportUnknownLambdaType]
     }
     return given[name]

@@ -17,6 +17,7 @@ async def doubles(ctx: WorkflowContext, number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.soak  # test_ending.py has the shorter half in every run
 @pytest.mark.parametrize("any_world", ["kafka"], indirect=True)
 async def test_a_worker_ends_though_an_append_waits_for_a_broker(
     any_world: World, monkeypatch: pytest.MonkeyPatch

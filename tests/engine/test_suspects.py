@@ -409,7 +409,9 @@ async def test_worker_that_stops_leaves_what_it_has_not_restarted_under_suspicio
 INNOCENTS = 20
 
 
-@pytest.mark.parametrize("how", ["exit", "kill", "abort"])
+@pytest.mark.parametrize(
+    "how", ["kill", pytest.param("exit", marks=pytest.mark.soak), pytest.param("abort", marks=pytest.mark.soak)]
+)
 async def test_process_under_a_restart_loop_recovers_from_an_activity_that_ends_it(
     file_world: World, how: str, tmp_path: Path
 ) -> None:

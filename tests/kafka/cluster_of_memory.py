@@ -128,6 +128,11 @@ class Cluster:
             raise BrokerError(f"there is no {feed}")
         return topic.feeds.setdefault(feed.partition, [])
 
+    def begin(self, feed: Feed) -> int:
+        """Return the first offset that a partition still has."""
+        self.entries(feed)
+        return self.topics[feed.topic].begins.get(feed.partition, 0)
+
     def write(self, transaction: Transaction, records: Sequence[Out]) -> list[int]:
         """Append records of an open transaction; return their offsets."""
         offsets: list[int] = []
@@ -237,7 +242,7 @@ class MemoryReader(Reader):
 
     def assign(self, starts: Mapping[Feed, int]) -> None:
         with self._cluster.lock:
-            begins = {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in starts}
+            begins = {feed: self._cluster.begin(feed) if self._cluster.has(feed) else 0 for feed in starts}
             self._at = {feed: self._at.get(feed, max(start, begins[feed])) for feed, start in starts.items()}
 
     def poll(self, max_records: int, timeout_s: float) -> Sequence[In]:
@@ -256,6 +261,8 @@ class MemoryReader(Reader):
         if self._cluster.away:
             return found
         for feed, at in self._at.items():
+            if not self._cluster.has(feed):
+                continue  # whose topic is gone is waited for
             entries, stop = self._cluster.entries(feed), self._cluster.stable_end(feed)
             while at < stop and len(found) < count:
                 entry = entries[at]
@@ -285,7 +292,7 @@ class MemoryReader(Reader):
     def begins(self, feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
         with self._cluster.lock:
             self._cluster.answer()
-            return {feed: self._cluster.topics[feed.topic].begins.get(feed.partition, 0) for feed in feeds}
+            return {feed: self._cluster.begin(feed) for feed in feeds}
 
     def since(self, feeds: Mapping[Feed, int], timeout_s: float) -> Mapping[Feed, int]:
         with self._cluster.lock:

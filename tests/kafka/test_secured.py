@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +27,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from gasoline_es import Gasoline
 from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, Feed, NewTopic, Out
 from gasoline_es.log.kafka.records import now_ms, read_through
 from gasoline_es.log.kafka.settings import Address, make_driver
@@ -178,6 +182,77 @@ def test_a_token_opens_a_cluster_and_is_told_nowhere(
         writes_and_reads(driver, kafka_namespace)
     assert asked
     assert not any(one in caplog.text for one in asked)
+
+
+SHOP = """
+import base64, json, os, sys, time
+from eventsourcing.application import Application
+from eventsourcing.domain import Aggregate
+from gasoline_es import WorkflowContext, workflow
+
+def token():
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": "shop", "iat": now, "exp": now + 300})
+    joined = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+    return joined + ".", now + 300
+
+@workflow
+async def sell(ctx: WorkflowContext, item: str) -> str:
+    return item
+
+class Shop(Application):
+    pass
+
+if __name__ == "__main__":
+    with Shop(env={"PERSISTENCE_MODULE": "gasoline_es.persistence", "GASOLINE_LOG": sys.argv[1]}) as shop:
+        one = Aggregate()
+        shop.save(one)
+        assert shop.repository.get(one.id).version == 1
+"""
+
+
+async def test_a_function_that_is_named_brings_tokens_to_every_kind_of_process(
+    by_token: str,
+    driver_name: str,
+    kafka_namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker by its command, another command, a client, an application of eventsourcing."""
+    (tmp_path / "shop_of_a_test.py").write_text(SHOP)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    monkeypatch.setenv("KAFKA_SASL_MECHANISM", "OAUTHBEARER")
+    monkeypatch.setenv("KAFKA_OAUTH_TOKEN_PROVIDER", "shop_of_a_test:token")
+    options = f"driver={driver_name}&state_dir={tmp_path}/state"
+    url = f"kafka://{by_token}/{kafka_namespace}?{options}"
+    gasoline = str(Path(sys.executable).with_name("gasoline"))
+    other = f"{url}-of-the-worker"
+    async with Gasoline.open(url, partitions=1) as client:
+        worker = await asyncio.create_subprocess_exec(
+            gasoline, "--log", other, "worker", "run", "shop_of_a_test", cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        assert worker.stderr is not None
+        told = asyncio.ensure_future(worker.stderr.read())
+        try:
+            async with asyncio.timeout(60):
+                handle = await client.dispatch(import_module("shop_of_a_test").sell, "tea")
+                assert await handle.output() == "tea"
+        finally:
+            worker.terminate()
+            await worker.wait()
+        listed = await asyncio.to_thread(_run, tmp_path, gasoline, "--log", other, "workflow", "list", "--json")
+        assert handle.id in listed
+    shop = f"kafka://{by_token}?{options}&prefix={kafka_namespace}."
+    listed += await asyncio.to_thread(_run, tmp_path, sys.executable, "shop_of_a_test.py", shop)
+    signed = base64.urlsafe_b64encode(b'{"alg": "none"}').rstrip(b"=").decode()
+    assert signed not in (await told).decode() + listed
+
+
+def _run(cwd: Path, *words: str) -> str:
+    done = subprocess.run(words, check=False, cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def _driver(bootstrap: str, name: str, environ: Mapping[str, str]) -> Driver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -237,6 +238,83 @@ def test_a_line_of_the_file_that_is_wrong_is_an_error_that_says_where(tmp_path: 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="cannot be read"):
         make_driver(Address(SERVERS), environ={CONFIG_VARIABLE: str(tmp_path / "none")})
+
+
+def test_tokens_come_from_the_function_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tokens_of_a_test.py").write_text(
+        f"calls = iter([('{HIDDEN}', 1999), ValueError('{HIDDEN}'), '{HIDDEN}', ('', 1), ('{HIDDEN}', None)])\n"
+        "def token():\n"
+        "    given = next(calls)\n"
+        "    if isinstance(given, Exception):\n"
+        "        raise given\n"
+        "    return given\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = tmp_path / "kafka.properties"
+    config.write_text("oauth.token.provider=tokens_of_a_test:token\n")
+    security = read_security(SERVERS, str(config), OAUTH)
+    assert security.token is not None
+    assert for_kafka_python(SERVERS, security)["sasl_oauth_token_provider"].token() == HIDDEN
+    assert "oauth.token.provider" not in for_confluent(SERVERS, security)
+    with pytest.raises(ValueError, match="correct horse"):
+        security.token()
+    for _ in range(3):
+        with pytest.raises(LogError, match="tokens_of_a_test:token is to return a token and the time") as caught:
+            for_confluent(SERVERS, security)["oauth_cb"]("")
+        assert HIDDEN not in f"{caught.value!r}"
+    assert HIDDEN not in f"{security!r}{security.token!r}{for_confluent(SERVERS, security)!r}{caplog.text}"
+    assert "tokens_of_a_test:token raised ValueError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("token", "KAFKA_OAUTH_TOKEN_PROVIDER names 'token', which is not module:function"),
+        ("os:system('x')", "which is not module:function"),
+        ("no_such_module_here:token", "which cannot be loaded: ModuleNotFoundError"),
+        ("tests.kafka.test_settings:no_token", "which cannot be loaded: AttributeError"),
+        ("tests.kafka.test_settings:SERVERS", "which is no function"),
+    ],
+)
+def test_a_name_that_gives_no_tokens_is_an_error_that_says_where(name: str, told: str) -> None:
+    with pytest.raises(LogError) as caught:
+        read_security(SERVERS, None, OAUTH | {"KAFKA_OAUTH_TOKEN_PROVIDER": name})
+    assert told in str(caught.value)
+
+
+NAMED = {"KAFKA_OAUTH_TOKEN_PROVIDER": "tests.kafka.test_settings:token"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "told"),
+    [
+        (
+            NAMED,
+            None,
+            "KAFKA_OAUTH_TOKEN_PROVIDER sets oauth.token.provider, which security.protocol=PLAINTEXT does not",
+        ),
+        (
+            NAMED | SASL | {"KAFKA_SASL_MECHANISM": "PLAIN"},
+            None,
+            "KAFKA_OAUTH_TOKEN_PROVIDER sets oauth.token.provider, which sasl.mechanism=PLAIN does not use",
+        ),
+        (NAMED | OAUTH, token, "oauth_token is given, and KAFKA_OAUTH_TOKEN_PROVIDER names another"),
+        (
+            NAMED | OAUTH | {"KAFKA_SASL_OAUTHBEARER_METHOD": "oidc"},
+            None,
+            "KAFKA_OAUTH_TOKEN_PROVIDER sets oauth.token.provider, and KAFKA_SASL_OAUTHBEARER_METHOD asks for OIDC",
+        ),
+    ],
+)
+def test_a_name_for_tokens_that_nobody_uses_or_of_two_is_an_error(
+    environ: Mapping[str, str], given: TokenCall | None, told: str
+) -> None:
+    with pytest.raises(LogError) as caught:
+        read_security(SERVERS, None, environ, given)
+    assert told in str(caught.value)
 
 
 def test_oidc_is_asked_for_in_the_library_that_has_it() -> None:

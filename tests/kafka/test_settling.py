@@ -322,9 +322,8 @@ async def test_whoever_appends_while_others_ask_how_far_it_goes_has_lost_nothing
     log = await opened()
     owned = await log.acquire(0)
     answered, feed = threading.Event(), Feed(EVENTS, 0)
-    reader = log._follower._reader
-    assert reader is not None
-    ends = reader.ends
+    questions = log._follower._ends
+    ends = questions._ask
 
     def late(feeds: Sequence[Feed], timeout_s: float) -> Mapping[Feed, int]:
         told = ends(feeds, timeout_s)
@@ -334,7 +333,7 @@ async def test_whoever_appends_while_others_ask_how_far_it_goes_has_lost_nothing
         return told
 
     asked = threading.Event()
-    reader.ends = late  # type: ignore[method-assign]
+    questions._ask = late
     caught_up = log._follower.catch_up(feed)
     assert await asyncio.to_thread(asked.wait, 10)
     assert isinstance(await put(log, owned.epoch, event(1)), Appended)

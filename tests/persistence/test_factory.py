@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from collections.abc import Callable
@@ -237,6 +238,47 @@ def test_an_application_that_the_collector_finds_in_the_middle_of_a_call_closes_
         assert not thread.is_alive()
     with pytest.raises(OperationalError, match="was closed"):
         recorder.insert_events(one())
+
+
+def by_python(work: Callable[[], None], name: str) -> None:
+    threading.Thread(target=work, name=name).start()
+
+
+def by_c(work: Callable[[], None], name: str) -> None:
+    _thread.start_new_thread(work, ())  # of whose threads Python knows as much as of a C library's
+
+
+@pytest.mark.parametrize(
+    ("start", "name"), [(by_c, ""), (by_python, "asyncio_0"), (by_python, "kafka-python-producer-1")]
+)
+def test_an_application_that_the_collector_finds_on_a_clients_thread_is_not_waited_for_there(
+    start: Callable[[Callable[[], None], str], None], name: str
+) -> None:
+    """The log waits, as it closes, for that very thread."""
+    factory, recorder = factory_for("shop", f"memory:collected-by-{name}")
+    shared = recorder._lease._held
+    found, ended = threading.Event(), threading.Event()
+
+    async def close_behind(_: Journal) -> None:
+        await asyncio.to_thread(ended.wait, 30)
+
+    def collect() -> None:
+        factory.close()
+        found.set()
+
+    def busy() -> None:
+        with suppress(OperationalError):
+            recorder._lease.call("be busy", close_behind)
+
+    waiting = threading.Thread(target=busy)
+    waiting.start()
+    start(collect, name)
+    assert found.wait(20), "it waits for what waits for it"
+    ended.set()
+    waiting.join(30)
+    for thread in [thread for thread in threading.enumerate() if thread.name == "gasoline-closing"]:
+        thread.join(30)
+    assert shared.loop.closed
 
 
 async def test_a_coroutine_may_call_it_as_it_may_call_any_other_module() -> None:

@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from gasoline_es.errors import LogCorrupt, LogError
-from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, In, Reader
+from gasoline_es.log.kafka.drivers.port import Feed, In, Reader
+from gasoline_es.log.kafka.questions import AGAIN_S, Question, Questions
 
 POLL_RECORDS: Final = 5_000
 POLL_S: Final = 0.5
 WAITED_FOR_S: Final = 0.005
-ASK_S: Final = 10.0
-"""So long one question to the broker may take. Whoever asked waits on: it is asked again."""
-AGAIN_S: Final = 0.2
+END_S: Final = 10.0
+"""So long an end waits for the thread."""
 
 
 class Kept(Protocol):
@@ -38,14 +38,24 @@ class Kept(Protocol):
         ...
 
 
+class CatchingUp(Future[None]):
+    """Ends once some feeds are read to where they ended when it was made."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        super().__init__()
+        self.set_running_or_notify_cancel()  # so that nobody can cancel it just when the thread ends it
+        self.behind: Sequence[Feed] = feeds
+        """Those that are not read that far yet, as of the thread's last look."""
+
+
 class _Wanted:
     """Somebody waits until feeds are read to where they ended when it asked."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
-        self.feeds: Final = list(dict.fromkeys(feeds))
-        self.targets: Mapping[Feed, int] | None = None
-        self.done: Final[Future[None]] = Future()
-        self.done.set_running_or_notify_cancel()  # so that nobody can cancel it just when the thread ends it
+        self.ends: Final = Question(feeds)
+        self.kept: dict[Feed, int] = {}
+        """How far each was read before its end was asked for."""
+        self.done: Final = CatchingUp(list(self.ends.open))
 
 
 class Follower:
@@ -72,6 +82,10 @@ class Follower:
         self._changed = False
         self._asked: list[_Wanted] = []
         self._reader: Reader | None = None
+        self._ends: Questions
+        self._begins: Questions
+        self._fresh: list[Question] = []
+        """Where feeds begin that are to be followed, and are not read yet."""
         self._closing = False
         self.failure: LogError | None = None
         self._thread: Final = threading.Thread(target=self._run, name="gasoline-kafka-follow", daemon=True)
@@ -86,7 +100,7 @@ class Follower:
             self._closing = True
         self._wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(ASK_S)
+            self._thread.join(END_S)
 
     def follows(self, feed: Feed) -> bool:
         """Whether a feed is followed."""
@@ -118,7 +132,7 @@ class Follower:
             self._changed = True
         self._wake()
 
-    def catch_up(self, *feeds: Feed) -> Future[None]:
+    def catch_up(self, *feeds: Feed) -> CatchingUp:
         """Follow these feeds, too; the future ends once they are read to where they end as of now, or with what went wrong."""
         wanted = _Wanted(feeds)
         with self._lock:
@@ -143,6 +157,8 @@ class Follower:
         waiting: list[_Wanted] = []
         try:
             self._reader = reader = self._make_reader()
+            self._ends = Questions(reader.ends, self._wake)
+            self._begins = Questions(reader.begins, self._wake)
             assigned: dict[Feed, None] = {}
             while True:
                 self._beat()
@@ -156,15 +172,13 @@ class Follower:
                 waiting += asked
                 if restarted:
                     assigned = {feed: None for feed in assigned if feed not in restarted}
-                    self._assign(reader, assigned, assigned)
-                if changed:
-                    self._assign(reader, followed, assigned)
-                    assigned = followed
-                self._ask(reader, waiting)
+                    self._assign(reader, assigned)
+                if changed or self._fresh:
+                    assigned = self._follow(reader, followed, assigned)
+                self._ask(asked)
                 waiting = self._answer(reader, waiting, assigned)
                 if assigned:
-                    # What one waits for may end with what is no record, which no poll returns for.
-                    self._read(reader, assigned, WAITED_FOR_S if waiting else POLL_S)
+                    self._read(reader, assigned, self._poll_s(waiting))
                     waiting = self._answer(reader, waiting, assigned)
                 else:
                     time.sleep(WAITED_FOR_S)  # nothing is followed yet: somebody is about to say what
@@ -190,45 +204,42 @@ class Follower:
                 one.done.set_exception(error)
         self._broke(error)
 
-    def _assign(self, reader: Reader, followed: Mapping[Feed, None], assigned: Mapping[Feed, None]) -> None:
-        fresh = [feed for feed in followed if feed not in assigned]
-        begins: Mapping[Feed, int] = self._insist(lambda: reader.begins(fresh, ASK_S)) if fresh else {}
-        starts: dict[Feed, int] = {}
-        for feed in followed:
-            if begins.get(feed, 0) > self._kept.position(feed):
-                self._kept.begins_at(feed, begins[feed])
-            starts[feed] = self._kept.position(feed)
-        reader.assign(starts)
+    def _poll_s(self, waiting: Sequence[_Wanted]) -> float:
+        """Return how long to wait for records."""
+        if any(not one.ends.open for one in waiting):
+            return WAITED_FOR_S  # what one waits for may end with what is no record, which no poll returns for
+        return AGAIN_S if waiting or self._fresh else POLL_S
 
-    def _insist(self, ask: Callable[[], Mapping[Feed, int]]) -> Mapping[Feed, int]:
-        """Ask the broker until it answers: it may be away for a while."""
-        while True:
-            try:
-                return ask()
-            except BrokerError:
-                with self._lock:
-                    if self._closing:
-                        raise
-                time.sleep(AGAIN_S)
+    def _follow(self, reader: Reader, followed: Mapping[Feed, None], assigned: Mapping[Feed, None]) -> dict[Feed, None]:
+        """Read what is to be followed, once it is known where it begins; return all that is read."""
+        known = {feed for one in self._fresh for feed in (*one.open, *one.found)}
+        new = [feed for feed in followed if feed not in assigned and feed not in known]
+        if new:
+            question = Question(new)
+            self._fresh.append(question)
+            self._begins.put(question)
+        self._begins.turn()
+        begins = {feed: begin for one in self._fresh for feed, begin in one.found.items() if feed in followed}
+        for one in self._fresh:
+            one.found.clear()
+        self._fresh = [one for one in self._fresh if one.open]
+        for feed, begin in begins.items():
+            if begin > self._kept.position(feed):
+                self._kept.begins_at(feed, begin)
+        reading = {feed: None for feed in followed if feed in assigned or feed in begins}
+        if reading.keys() != assigned.keys():
+            self._assign(reader, reading)
+        return reading
 
-    def _ask(self, reader: Reader, waiting: Sequence[_Wanted]) -> None:
-        new = [one for one in waiting if one.targets is None]
-        if not new:
-            return
-        feeds = list(dict.fromkeys(feed for one in new for feed in one.feeds))
-        # Before the ends: whoever appends to its own feeds moves where they are kept to, meanwhile too.
-        kept = {feed: self._kept.position(feed) for feed in feeds}
-        try:
-            ends = reader.ends(feeds, ASK_S)
-        except BrokerError:
-            time.sleep(AGAIN_S)
-            return
-        for one in new:
-            one.targets = {feed: ends[feed] for feed in one.feeds}
-            for feed, end in one.targets.items():
-                if kept[feed] > end:
-                    one.done.set_exception(_shrunk(feed, kept[feed], end))
-                    break
+    def _assign(self, reader: Reader, assigned: Mapping[Feed, None]) -> None:
+        reader.assign({feed: self._kept.position(feed) for feed in assigned})
+
+    def _ask(self, asked: Sequence[_Wanted]) -> None:
+        for one in asked:
+            # Before the ends: whoever appends to its own feeds moves where they are kept to, meanwhile too.
+            one.kept = {feed: self._kept.position(feed) for feed in one.ends.open}
+            self._ends.put(one.ends)
+        self._ends.turn()
 
     def _read(self, reader: Reader, assigned: Mapping[Feed, None], timeout_s: float) -> None:
         came: dict[Feed, list[In]] = {}
@@ -251,16 +262,21 @@ class Follower:
         for one in waiting:
             if one.done.done():
                 continue
-            targets = one.targets
-            if targets is not None and all(
+            shrunk = next((feed for feed, end in one.ends.found.items() if one.kept[feed] > end), None)
+            if shrunk is not None:
+                one.done.set_exception(_shrunk(shrunk, one.kept[shrunk], one.ends.found[shrunk]))
+                continue
+            one.done.behind = behind = [*one.ends.open]
+            behind += [
+                feed
+                for feed, end in one.ends.found.items()
                 # One that is followed no more is this process's own by now: what is in it is kept by whoever appends.
-                (feed in assigned and reader.position(feed) >= end)
-                or (feed not in assigned and feed not in self._followed)
-                for feed, end in targets.items()
-            ):
-                one.done.set_result(None)
-            else:
+                if (reader.position(feed) < end if feed in assigned else feed in self._followed)
+            ]
+            if behind:
                 left.append(one)
+            else:
+                one.done.set_result(None)
         return left
 
 

@@ -7,12 +7,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from gasoline_es.core.topics import OWNERS_TOPICS
 from gasoline_es.errors import LogCorrupt
 from gasoline_es.log.kafka.drivers.port import Feed, In
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.recent import Recent
 from gasoline_es.log.kafka.records import from_kafka, now_ms
 from gasoline_es.log.kafka.who import Who
+
+
+def owned(feed: Feed) -> bool:
+    """Whether only its owner writes to a feed, of whatever namespace. To all others many write."""
+    return feed.topic.rpartition(".")[2] in OWNERS_TOPICS
 
 
 class Kept:
@@ -46,6 +52,8 @@ class Kept:
 
     def keep_from(self, feed: Feed, first: int) -> tuple[Recent, bool]:
         """Keep a many-writer feed from an offset on; return it, and whether it has to be read again from there."""
+        if owned(feed):
+            raise ValueError(f"only its owner writes to {feed}: what is read of it is in the mirror")
         with self._lock:
             recent = self._recent.get(feed)
             if recent is not None and recent.first <= first:
@@ -60,16 +68,15 @@ class Kept:
         """Return from where a feed has yet to be read."""
         if feed == self._workers:
             return self._workers_position
-        recent = self._recent.get(feed)
-        return self.mirror.position(feed) if recent is None else recent.position
+        return self.mirror.position(feed) if owned(feed) else self._of_many(feed).position
 
     def begins_at(self, feed: Feed, offset: int) -> None:
         """Learn that the broker has nothing before an offset any more. Raises: LogCorrupt: of what owners write it has all."""
-        recent = self._recent.get(feed)
-        if recent is not None:
-            recent.add((), recent.position, offset)  # consumed, or older than anybody looks back
-        elif feed == self._workers:
+        if feed == self._workers:
             self._workers_position = offset
+        elif not owned(feed):
+            recent = self._of_many(feed)
+            recent.add((), recent.position, offset)  # consumed, or older than anybody looks back
         else:
             raise LogCorrupt(
                 f"partition {feed.partition} of topic {feed.topic!r} begins at offset {offset}, and nothing is to be removed "
@@ -87,12 +94,11 @@ class Kept:
                 self._fold(records)
                 self._workers_position = position
                 continue
-            recent = self._recent.get(feed)
-            if recent is None:
+            if owned(feed):
                 copied[feed] = (records, start, position)
             else:
                 made = [(one.offset, from_kafka(one, self._prefix, owned=False)) for one in records]
-                recent.add(made, start, position)
+                self._of_many(feed).add(made, start, position)
         if copied:
             self.mirror.add(
                 {
@@ -100,6 +106,10 @@ class Kept:
                     for feed, (records, start, position) in copied.items()
                 }
             )
+
+    def _of_many(self, feed: Feed) -> Recent:
+        """Return what is kept of a many-writer feed: from its beginning, if nobody has said yet from where."""
+        return self._recent.get(feed) or self.keep_from(feed, 0)[0]
 
     def _fold(self, records: Sequence[In]) -> None:
         now_s = time.monotonic()

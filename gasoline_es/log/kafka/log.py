@@ -35,7 +35,7 @@ from gasoline_es.log.kafka.drivers.port import BrokerError, Committed, Driver, F
 from gasoline_es.log.kafka.evidence import SENT, OfClient, OfOwner, OfSigns
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.foreign import KafkaSource
-from gasoline_es.log.kafka.kept import Kept
+from gasoline_es.log.kafka.kept import Kept, owned
 from gasoline_es.log.kafka.mirror import Mirror
 from gasoline_es.log.kafka.others import Others
 from gasoline_es.log.kafka.recent import Recent
@@ -553,15 +553,27 @@ class KafkaLog(Log):
             check_topic(in_cluster(topic, self._prefix))
         wanted = [feed for topic, partition in feeds if not self._is_current(feed := self.feed(topic, partition))]
         await self._require(set(wanted))
+        for feed in wanted:
+            if not owned(feed):
+                # Many write there, and it is kept for tails: for one that may come now, and no longer if none does.
+                self._tails.setdefault(feed, WeakSet())
         if wanted or not feeds:
             await self._caught_up(self._workers, *wanted)
 
     async def _caught_up(self, *feeds: Feed) -> None:
+        before = {feed: self._kept.position(feed) for feed in feeds}
+        waiting = self._follower.catch_up(*feeds)
+        caught_up = asyncio.wrap_future(waiting)
         try:
-            async with asyncio.timeout(ASK_LIMIT_S):
-                await asyncio.wrap_future(self._follower.catch_up(*feeds))
-        except TimeoutError:
-            raise self._unanswered() from None
+            while not (await asyncio.wait([caught_up], timeout=ASK_LIMIT_S))[0]:
+                # A long log takes longer than that to be read the first time, and is waited for as long as records come.
+                now = before | {feed: self._kept.position(feed) for feed in waiting.behind}
+                if now == before:
+                    raise self._unanswered()
+                before = now
+        finally:
+            caught_up.cancel()
+        await caught_up
 
     def wait_for(self, feed: Feed) -> None:
         """Do as :meth:`refresh` does, and block for it."""

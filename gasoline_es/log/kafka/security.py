@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gasoline_es.errors import ExtraMissing, LogError
+from gasoline_es.log.kafka.tokens import provided
 
 TokenCall = Callable[[], tuple[str, float]]
 """Returns a token, and the time at which it ends, in seconds since 1970."""
@@ -22,6 +23,7 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _WITH_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MSK: Final = "AWS_MSK_IAM"
 MECHANISMS: Final = (*_WITH_PASSWORD, "OAUTHBEARER", MSK)
+_PROVIDER: Final = "oauth.token.provider"
 _OIDC: Final = "sasl.oauthbearer."
 
 # Each setting, and the variables it may come from.
@@ -42,6 +44,7 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "sasl.oauthbearer.scope": ("KAFKA_SASL_OAUTHBEARER_SCOPE",),
     "sasl.oauthbearer.token.endpoint.url": ("KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL",),
     "sasl.oauthbearer.extensions": ("KAFKA_SASL_OAUTHBEARER_EXTENSIONS",),
+    "oauth.token.provider": ("KAFKA_OAUTH_TOKEN_PROVIDER",),
     "aws.region": ("KAFKA_AWS_REGION",),
 }
 _OTHER_NAMES: Final = {"sasl.mechanisms": "sasl.mechanism"}
@@ -103,8 +106,9 @@ def read_security(
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region and "aws.region" not in found and "sasl.mechanism" in found and found["sasl.mechanism"].value == MSK:
         found["aws.region"] = _Given(region, "AWS_REGION")
-    _check_protocol(found, token)
+    token = _check_protocol(found, token)
     _check_files(found)
+    found.pop(_PROVIDER, None)  # no client library knows it
     settings = {name: Secret(given.value) if name in _SECRETS else given.value for name, given in found.items()}
     return Security(settings, _msk(settings) if settings.get("sasl.mechanism") == MSK else token)
 
@@ -164,7 +168,8 @@ def _normalise(found: dict[str, _Given]) -> None:
         found[name] = _Given(value, given.where)
 
 
-def _check_protocol(found: Mapping[str, _Given], token: TokenCall | None) -> None:
+def _check_protocol(found: Mapping[str, _Given], token: TokenCall | None) -> TokenCall | None:
+    """Raises: LogError: settings contradict each other. Returns where tokens come from."""
     protocol = found["security.protocol"].value if "security.protocol" in found else "PLAINTEXT"
     mechanism = found["sasl.mechanism"].value if "sasl.mechanism" in found else None
     for name, given in found.items():
@@ -180,15 +185,20 @@ def _check_protocol(found: Mapping[str, _Given], token: TokenCall | None) -> Non
         raise LogError(
             f"{found['ssl.key.location'].where} names a key without a certificate: set ssl.certificate.location"
         )
+    provider = found.get(_PROVIDER)
+    if provider is not None and token is not None:
+        raise LogError(f"oauth_token is given, and {provider.where} names another: leave one out")
+    told = "oauth_token is given" if provider is None else f"{provider.where} sets {_PROVIDER}"
+    if (provider is not None or token is not None) and ("SASL" not in protocol or mechanism != "OAUTHBEARER"):
+        unused = f"security.protocol={protocol}" if "SASL" not in protocol else f"sasl.mechanism={mechanism}"
+        raise LogError(f"{told}, which {unused} does not use")
     if "SASL" in protocol:
-        _check_mechanism(found, protocol, mechanism, token)
-    elif token is not None:
-        raise LogError(f"oauth_token is given, which security.protocol={protocol} does not use")
+        _check_mechanism(found, protocol, mechanism, None if provider is None and token is None else told)
+    return token if provider is None else provided(provider.value, provider.where)
 
 
-def _check_mechanism(
-    found: Mapping[str, _Given], protocol: str, mechanism: str | None, token: TokenCall | None
-) -> None:
+def _check_mechanism(found: Mapping[str, _Given], protocol: str, mechanism: str | None, tokens: str | None) -> None:
+    """``tokens``: says where a function for them was given; None: nowhere."""
     if mechanism is None:
         raise LogError(f"security.protocol={protocol} needs sasl.mechanism: one of {', '.join(MECHANISMS)}")
     password = {name for name in ("sasl.username", "sasl.password") if name in found}
@@ -201,11 +211,10 @@ def _check_mechanism(
             f"{found[min(password)].where} sets {min(password)}, which sasl.mechanism={mechanism} does not use"
         )
     oidc = sorted(name for name in found if name.startswith(_OIDC))
-    if mechanism != "OAUTHBEARER" and (oidc or token is not None):
-        what = f"{found[oidc[0]].where} sets {oidc[0]}" if oidc else "oauth_token is given"
-        raise LogError(f"{what}, which sasl.mechanism={mechanism} does not use")
+    if mechanism != "OAUTHBEARER" and oidc:
+        raise LogError(f"{found[oidc[0]].where} sets {oidc[0]}, which sasl.mechanism={mechanism} does not use")
     if mechanism == "OAUTHBEARER":
-        _check_tokens(found, token, oidc)
+        _check_tokens(found, tokens, oidc)
     if mechanism == MSK:
         if protocol != "SASL_SSL":
             raise LogError(f"sasl.mechanism={MSK} needs security.protocol=SASL_SSL")
@@ -213,21 +222,19 @@ def _check_mechanism(
             raise LogError(f"sasl.mechanism={MSK} needs the cluster's region: set KAFKA_AWS_REGION or AWS_REGION")
 
 
-def _check_tokens(found: Mapping[str, _Given], token: TokenCall | None, oidc: Sequence[str]) -> None:
+def _check_tokens(found: Mapping[str, _Given], tokens: str | None, oidc: Sequence[str]) -> None:
     by_oidc = "sasl.oauthbearer.method" in found and found["sasl.oauthbearer.method"].value == "oidc"
-    if token is not None and by_oidc:
-        raise LogError(
-            f"oauth_token is given, and {found['sasl.oauthbearer.method'].where} asks for OIDC: leave one out"
-        )
+    if tokens is not None and by_oidc:
+        raise LogError(f"{tokens}, and {found['sasl.oauthbearer.method'].where} asks for OIDC: leave one out")
     if by_oidc:
         needed = [_OIDC + name for name in ("client.id", "client.secret", "token.endpoint.url")]
         missing = [name for name in needed if name not in found]
         if missing:
             raise LogError(f"sasl.oauthbearer.method=oidc needs {', '.join(missing)}")
-    elif token is None:
+    elif tokens is None:
         raise LogError(
-            "sasl.mechanism=OAUTHBEARER needs tokens: give oauth_token=, or set sasl.oauthbearer.method=oidc and the client's "
-            "id, secret and token endpoint"
+            "sasl.mechanism=OAUTHBEARER needs tokens: name a function that returns them, KAFKA_OAUTH_TOKEN_PROVIDER="
+            "module:function, or set sasl.oauthbearer.method=oidc and the client's id, secret and token endpoint"
         )
     elif oidc and oidc != ["sasl.oauthbearer.method"]:
         raise LogError(f"{found[oidc[0]].where} sets {oidc[0]}, which only sasl.oauthbearer.method=oidc uses")

@@ -7,6 +7,7 @@ import ssl
 import warnings
 from typing import Any
 
+from gasoline_es.errors import LogError
 from gasoline_es.log.kafka.drivers.port import BrokerError, NotAllowed
 
 with warnings.catch_warnings():
@@ -110,9 +111,10 @@ class _Client(net.KafkaNetClient):  # type: ignore[misc]  # the library has no t
         if node_id is not None:
             super().close(node_id)  # pyright: ignore[reportUnknownMemberType]
             return
-        self._manager.close()
-        self._net.stop()
-        known: Any = self._net._selector.get_map() or {}  # none once it is closed
+        internal(self, "_manager").close()
+        loop = internal(self, "_net")
+        loop.stop()
+        known: Any = internal(loop, "_selector").get_map() or {}  # none once it is closed
         waiting: list[Any] = [key.fileobj for key in [*known.values()]]
         super().close()  # pyright: ignore[reportUnknownMemberType]
         for one in waiting:
@@ -133,6 +135,17 @@ def made(kind: Any, **config: Any) -> Any:
         for one in below:
             one.close()
         raise
+
+
+def internal(of: Any, name: str) -> Any:
+    """Return what the library has for itself. Raises: LogError: this version of it has no such thing."""
+    try:
+        return getattr(of, name)
+    except AttributeError:
+        raise LogError(
+            f"kafka-python {kafka.__version__} has no {type(of).__name__}.{name}, on which this driver relies: install one of "
+            f"the versions that it was written for, pip install 'kafka-python>=3.0.12,<3.1', or use driver=confluent"
+        ) from None
 
 
 def is_too_large(error: BaseException) -> bool:

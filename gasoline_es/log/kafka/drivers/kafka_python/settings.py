@@ -37,7 +37,8 @@ def settings(servers: Sequence[str], security: Security) -> dict[str, Any]:
     """Return what every client is made with. Raises: LogError: the library cannot do what is asked for."""
     if security.settings.get("sasl.oauthbearer.method") == "oidc":
         raise LogError(
-            "sasl.oauthbearer.method=oidc is not to be had from kafka-python: use driver=confluent, or give oauth_token="
+            "sasl.oauthbearer.method=oidc is not to be had from kafka-python: use driver=confluent, or name a function in "
+            "KAFKA_OAUTH_TOKEN_PROVIDER"
         )
     found: dict[str, Any] = {
         _NAMES[name]: value for name, value in security.settings.items() if name in _NAMES and value

@@ -17,6 +17,7 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     KafkaError,
     broker_error,
     describe,
+    internal,
     is_fenced,
     is_refused,
     is_too_large,
@@ -70,13 +71,13 @@ def _send(producer: Any, record: Out) -> Any:
 
 def _discard(producer: Any) -> None:
     """End a producer without flushing it. Its ``close`` alone gives up where something is left to flush."""
-    sender = producer._sender
+    sender = internal(producer, "_sender")
     sender.force_close()
     sender.join(5)
     try:
         producer.close(timeout=0)
     except KafkaError:
-        producer._unregister_cleanup()
+        internal(producer, "_unregister_cleanup")()
         producer._closed = True  # or its finalizer would try again
 
 
@@ -86,12 +87,14 @@ def _never_fences_again(producer: Any) -> None:
     The library would get over some of them by asking for another epoch and, where that is refused because somebody has
     fenced it, for one without saying who it was: which fences whoever that is, the living owner.
     """
-    producer._transaction_manager._supports_epoch_bump = lambda: False
+    transactions = internal(producer, "_transaction_manager")
+    internal(transactions, "_supports_epoch_bump")  # or this would be set, and nobody would ask for it
+    transactions._supports_epoch_bump = lambda: False
 
 
 def _identity(producer: Any) -> tuple[int, int] | None:
     """Return the number and epoch under which a producer writes; it changes if the client silently begins anew."""
-    found = producer._transaction_manager.producer_id_and_epoch
+    found = internal(internal(producer, "_transaction_manager"), "producer_id_and_epoch")
     return (found.producer_id, found.epoch)
 
 
