@@ -17,7 +17,7 @@ from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS
 from gasoline_es.errors import NotSerializable, RecordTooLarge, TopicRefused
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, Log, Record
 from tests.engine.conftest import kafka_world
-from tests.engine.harness import Fate, Process, World, kills, soon, types
+from tests.engine.harness import Fate, Process, World, kills, rehandle, soon, types
 
 ORDERS = "shop-orders"
 PARTITIONS = 3
@@ -296,6 +296,36 @@ async def test_topic_that_may_not_be_written_ends_the_run_and_keeps_nothing_else
     await handle.wake()
     assert await soon(handle.output()) == "emitted"
     assert len(await records_of(process.log)) == 1
+    await world.end()
+
+
+async def test_topic_that_refuses_a_record_for_good_ends_the_run_and_keeps_nothing_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 0037: that a topic takes no record of this time, say, is learned by writing one, and known for a while."""
+    world = kafka_world(monkeypatch, tmp_path)
+    cluster = world.cluster
+    assert cluster is not None
+    cluster.make_topic(ORDERS, PARTITIONS)
+    cluster.refusing.add(ORDERS)
+    process = await world.worker(to_topic, sell)
+    handle = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, handle.id, repr(ORDERS), "INVALID_TIMESTAMP", "clock of this host", "; then wake the workflow")
+    assert "record.emitted" not in types(await handle.history())
+    lost = process.node.recording.lost
+    assert lost == 1, "its partition was taken again"
+    other = await process.gasoline.dispatch(to_topic, ORDERS)
+    await dies_of(process, other.id, "INVALID_TIMESTAMP")
+    assert process.node.recording.lost == lost, "the next ones are told before anything of them is on its way"
+    assert await soon((await process.gasoline.dispatch(sell, 0)).output()) == "sold"
+    cluster.refusing.clear()
+    await process.stop()
+    process = await world.worker(to_topic)  # which has not been refused
+    for stopped in (handle, other):
+        again = rehandle(process, stopped, to_topic)
+        await again.wake()
+        assert await soon(again.output()) == "emitted"
+    assert len(await records_of(process.log)) == 2
     await world.end()
 
 

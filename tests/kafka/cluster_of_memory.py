@@ -77,6 +77,8 @@ class Cluster:
         self.topics: dict[str, _Topic] = {}
         self.hidden: set[str] = set()
         """Topics that nobody may see."""
+        self.refusing: set[str] = set()
+        """Topics that refuse every record for what it is, as a broker does whose clock is another."""
         self.away = False
         """No broker answers."""
         self.faults: dict[str, list[Fault]] = {}
@@ -205,6 +207,9 @@ class MemoryWriter(Writer):
                 return NotWritten(f"unknown: {unknown[0]}")
             if any(cluster.refuses(out) for out in records):
                 return NotWritten("too large", too_large=True)
+            refused = [out.feed.topic for out in records if out.feed.topic in cluster.refusing]
+            if refused:
+                return NotWritten("INVALID_TIMESTAMP", refused=refused[0])
             closed = [
                 out.feed.topic
                 for out in records

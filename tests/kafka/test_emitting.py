@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gasoline_es import Gasoline, WorkflowContext, workflow
+from gasoline_es.clock import SystemClock
 from gasoline_es.core import events as ev
 from gasoline_es.core.emitted import partition_by_key
 from gasoline_es.errors import WorkflowFailed
@@ -25,6 +26,13 @@ async def emits(ctx: WorkflowContext, topic: str) -> int:
     await ctx.join_all([ctx.emit(topic, f"key {n}", {"n": n}) for n in range(COUNT - 1)])
     await ctx.emit(topic, "gone", None)
     return COUNT
+
+
+class Yesterday(SystemClock):
+    """The clock of a host that is a day behind."""
+
+    def now_us(self) -> int:
+        return super().now_us() - 24 * 3600 * 1_000_000
 
 
 @pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
@@ -54,3 +62,24 @@ async def test_consumer_of_what_is_committed_sees_each_emitted_record_once(
         **{b"key %d" % n: b'{"n":%d}' % n for n in range(COUNT - 1)},
         b"gone": None,
     }
+
+
+@pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
+async def test_topic_that_refuses_the_time_of_a_record_ends_the_run_and_the_partition_goes_on(
+    make: Callable[[str], Driver],
+    driver_name: str,
+    kafka_bootstrap: str,
+    kafka_namespace: str,
+    tmp_path: Path,
+) -> None:
+    client = make(kafka_bootstrap)
+    (strict,) = new_feeds(client, f"{kafka_namespace}-strict", message_timestamp_before_max_ms="3600000")
+    (easy,) = new_feeds(client, f"{kafka_namespace}-easy")
+    url = f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
+    opening = Gasoline.open(url, partitions=1, clock=Yesterday())
+    async with asyncio.timeout(60), opening as gasoline, gasoline.worker([emits]):
+        refused = await gasoline.dispatch(emits, strict.topic)
+        with pytest.raises(WorkflowFailed, match="has refused a record"):
+            await refused.output()
+        other = await gasoline.dispatch(emits, easy.topic)
+        assert await other.output() == COUNT

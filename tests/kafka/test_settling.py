@@ -169,6 +169,24 @@ async def test_an_outage_is_waited_out(cluster: Cluster, opened: Open) -> None:
     assert numbers(await sent_all(log, INBOX, 1)) == [2]
 
 
+async def test_an_own_topic_that_refuses_records_is_named_at_once_and_the_append_waits(
+    cluster: Cluster, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = await opened()
+    owned = await log.acquire(0)
+    cluster.refusing.add(EVENTS)
+    appending = asyncio.ensure_future(put(log, owned.epoch, event(1)))
+    async with asyncio.timeout(20):
+        while f"topic {EVENTS} refuses a record" not in caplog.text:  # a log record has no event
+            await asyncio.sleep(0.01)
+    assert not appending.done()
+    assert "INVALID_TIMESTAMP" in caplog.text
+    assert [record.levelname for record in caplog.records if "refuses a record" in record.message] == ["ERROR"]
+    cluster.refusing.clear()
+    assert isinstance(await appending, Appended)
+    assert numbers(await read_all(log, EVENTS, 0)) == [1]
+
+
 async def test_who_was_replaced_meanwhile_fences_nobody_who_came_after(cluster: Cluster, opened: Open) -> None:
     """An answer got lost, and before the process looks again another has the partition: it finds that out by reading."""
     log, other = await opened(), await opened("another", silent_after_s=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -15,7 +16,7 @@ from gasoline_es.log.kafka.drivers.port import (
     Out,
     Refused,
 )
-from tests.kafka.conftest import NewFeeds
+from tests.kafka.conftest import NewFeeds, new_feeds
 from tests.kafka.records import committed, numbers, out, outs, read_all
 
 TOO_LARGE = b"x" * 2_000_000
@@ -104,6 +105,24 @@ def test_a_record_that_is_too_large_leaves_nothing_of_its_transaction(
         fate = writer.commit([out(feed, 1), out(feed, 2, TOO_LARGE), out(feed, 3)])
         assert isinstance(fate, NotWritten)
         assert fate.too_large, fate
+    with closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer:
+        writer.fence()
+        committed(writer.commit(outs(feed, 4)))
+    assert numbers(read_all(driver, feed)) == [4]
+
+
+def test_a_topic_that_refuses_a_record_for_its_time_is_named(
+    driver: Driver, feeds: NewFeeds, kafka_namespace: str
+) -> None:
+    (feed,) = feeds()
+    (strict,) = new_feeds(driver, f"{kafka_namespace}-strict", message_timestamp_before_max_ms="3600000")
+    with closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer:
+        writer.fence()
+        began_s = time.monotonic()
+        fate = writer.commit([*outs(feed, 1), out(strict, 2), *outs(feed, 3)])
+        assert isinstance(fate, NotWritten)
+        assert (fate.refused, fate.too_large) == (strict.topic, False), fate
+        assert time.monotonic() - began_s < 5, "nothing is tried again that comes to the same"
     with closing(driver.writer(f"{kafka_namespace}.0", 10)) as writer:
         writer.fence()
         committed(writer.commit(outs(feed, 4)))

@@ -9,6 +9,7 @@ from typing import Final
 from gasoline_es.log.kafka.drivers.port import BrokerError, Feed, Out
 from gasoline_es.log.kafka.follower import Follower
 from gasoline_es.log.kafka.kept import Kept
+from gasoline_es.log.kafka.others import Others
 from gasoline_es.log.kafka.sender import Evidence
 
 WAIT_S: Final = 15.0
@@ -40,14 +41,14 @@ class OfOwner(Settling):
         workers: Feed,
         own_feeds: Sequence[Feed],
         holds: Callable[[], bool],
-        why_not: Callable[[Sequence[Out]], str | None],
+        others: Others,
     ) -> None:
         super().__init__(follower)
         self._kept: Final = kept
         self._workers: Final = workers
         self._own_feeds: Final = own_feeds
         self._holds: Final = holds
-        self._why_not: Final = why_not
+        self._others: Final = others
         self._ends: dict[Feed, int] = {}
 
     def begin(self) -> None:
@@ -59,9 +60,13 @@ class OfOwner(Settling):
         self._read_up(self._workers)
         return self._holds()
 
+    def refused(self, topic: str, why: str) -> bool:
+        """Have it known of a topic of others: bodies that emit to it end, and the rest goes on."""
+        return self._others.refused(topic, why)
+
     def hopeless(self, records: Sequence[Out]) -> str | None:
         """Look whether topics of others are still there, and open to this process: bodies emit to them."""
-        return self._why_not(records)
+        return self._others.why_not(records)
 
     def find(self, records: Sequence[Out]) -> Sequence[int] | None:
         """Look in its own feeds, beyond what was there before."""

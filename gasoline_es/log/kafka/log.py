@@ -398,7 +398,7 @@ class KafkaLog(Log):
             self._workers,
             self._own_feeds(partition),
             lambda: self._holds(partition, epoch),
-            self._others.why_not,
+            self._others,
         )
         sender = self._sender(str(partition), APPEND_LIMIT_S, evidence)
         try:

@@ -20,6 +20,8 @@ from gasoline_es.log.port import RECORD_BYTES_MAX, check_foreign
 KNOWN_S: Final = 60.0
 """So long it is relied on what was told of a topic."""
 ASK_S: Final = 60.0
+REFUSED_S: Final = 60.0
+"""So long nothing is written to a topic that has refused a record for what it is: what refuses it is set by people."""
 
 
 class Others:
@@ -45,9 +47,13 @@ class Others:
         self._looking: Final = asyncio.Lock()
         self._told: dict[tuple[str, bool], tuple[int, float]] = {}
         """By topic and whether it is to be read: how many partitions it has, and until when that is relied on."""
+        self._refusals: dict[str, tuple[str, float]] = {}
+        """By topic: with what it has refused a record, and until when that is relied on. Written by threads."""
 
     async def partitions_of(self, topic: str, *, reading: bool) -> int:
         """Return how many partitions a topic has (see the log port). Raises: TopicRefused, BrokerError."""
+        if not reading and (refusal := self._refusal(topic)) is not None:
+            raise refusal
         told = self._told.get((topic, reading))
         if told is None or told[1] <= time.monotonic():
             check_foreign(topic, self._namespace)
@@ -85,6 +91,25 @@ class Others:
                 self._loop.call_soon_threadsafe(self._forget, topic)
                 return f"records were on their way, and {why}"
         return None
+
+    def refused(self, topic: str, why: str) -> bool:
+        """Have it known that a topic has refused a record for what it is; False: it is none of others. From any thread."""
+        if is_reserved(topic.removeprefix(self._prefix)):
+            return False
+        self._refusals[topic] = why, time.monotonic() + REFUSED_S
+        return True
+
+    def _refusal(self, topic: str) -> TopicRefused | None:
+        why, until_s = self._refusals.get(topic, ("", 0.0))
+        if until_s <= time.monotonic():
+            self._refusals.pop(topic, None)
+            return None
+        return TopicRefused(
+            f"topic {topic!r} of the cluster of {self._url} has refused a record for what it is ({why}), and for "
+            f"{REFUSED_S:g} s nothing is written to it. Look at its settings (kafka-configs.sh --describe --topic {topic}: "
+            f"message.timestamp.*) and at the clock of this host",
+            topic=topic,
+        )
 
     def _forget(self, topic: str) -> None:
         for reading in (False, True):

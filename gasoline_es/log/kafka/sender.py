@@ -47,6 +47,10 @@ class Evidence(ABC):
     def still_mine(self) -> bool:
         """Whether nobody else has taken what is written to here, as of now. Raises: BrokerError."""
 
+    def refused(self, topic: str, why: str) -> bool:
+        """Learn that a topic has refused a record for what it is; whether whoever decided it can decide otherwise."""
+        return False
+
     def hopeless(self, records: Sequence[Out]) -> str | None:
         """Say why the records can never be written, however often that is tried; None: they can. Raises: BrokerError."""
         return None
@@ -139,12 +143,14 @@ class Sender:
                     # records tell, and if they do, the id is fenced back; else somebody else goes on from here.
                     self._discard()
                     trouble.met(why)
-                case NotWritten(why, too_large):
+                case NotWritten(why, too_large, refused):
                     self._discard()
                     if too_large:
                         self._require_hope(records)
                         raise RecordTooLarge(f"the broker refuses a record as too large: {why}")
-                    trouble.met(why)
+                    if refused is not None and self._evidence.refused(refused, why):
+                        raise self._fenced(f"topic {refused!r} has refused a record: {why}")
+                    trouble.met(why, refused)
                 case Unknown(why, fenced):
                     self._discard()
                     if fenced and not self._evidence.still_mine():
@@ -193,12 +199,24 @@ class _Trouble:
         self._told: float | None = None
         self.pause_s = AGAIN_FIRST_S / 2
 
-    def met(self, why: str) -> None:
+    def met(self, why: str, refused: str | None = None) -> None:
+        """Take note of what went wrong. ``refused``: a topic of ours takes no such record, until its settings are changed."""
         now = self._clock()
         self.pause_s = min(self.pause_s * 2, AGAIN_MOST_S)
         if self._since is None:
             self._since = now
-        if now - (self._told or self._since) >= TOLD_S:
+        if refused is not None:
+            if self._told is None or now - self._told >= TOLD_S:
+                self._told = now
+                _log.error(
+                    "topic %s refuses a record of %s, which is tried again: %s. Look at the settings of the topic "
+                    "(message.timestamp.*) and at the clock of this host",
+                    refused,
+                    self._id,
+                    why,
+                    extra={"transactional_id": self._id, "topic": refused, "why": why},
+                )
+        elif now - (self._told or self._since) >= TOLD_S:
             self._told = now
             _log.warning(
                 "an append of %s has waited for the broker for %.0f s: %s",

@@ -82,6 +82,8 @@ class NotWritten:
 
     why: str
     too_large: bool = False
+    refused: str | None = None
+    """The topic that has refused a record for what it is: for its time, say. So it will again, until somebody changes that."""
 
 
 @dataclass(frozen=True, slots=True)

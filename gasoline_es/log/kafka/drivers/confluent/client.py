@@ -23,6 +23,16 @@ _log.addHandler(logging.NullHandler())
 
 _FENCED = frozenset({codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE = frozenset({codes.MSG_SIZE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+# What a topic refuses a record with for what it is.
+_REFUSED = frozenset(
+    {
+        codes.INVALID_TIMESTAMP,
+        codes.INVALID_RECORD,
+        codes.POLICY_VIOLATION,
+        codes.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        codes.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
 _NOT_ALLOWED = frozenset({codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED})
 _AWAY = frozenset({codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE})
 # The client asks by what it knows of leaders, and does not look anew by itself.
@@ -83,6 +93,11 @@ def is_fenced(error: Any) -> bool:
 def is_too_large(error: Any) -> bool:
     """Whether a record was refused for its size."""
     return code(error) in _TOO_LARGE
+
+
+def is_refused(error: Any) -> bool:
+    """Whether a topic has refused a record for what it is."""
+    return code(error) in _REFUSED
 
 
 def is_for_good(error: Any) -> bool:

@@ -14,6 +14,7 @@ from gasoline_es.log.kafka.drivers.confluent.client import (
     confluent,
     describe,
     is_fenced,
+    is_refused,
     is_too_large,
     with_logger,
 )
@@ -153,11 +154,15 @@ class ConfluentWriter(Writer):
         deadline = time.monotonic() + self._timeout_s
         offsets = [-1] * len(records)
         failed: list[Any] = []
+        refused: list[str] = []
 
         def delivered(place: int) -> Delivered:
             def note(error: Any, message: Any) -> None:
                 if error is not None:
                     failed.append(error)
+                    if is_refused(error):
+                        refused.append(records[place].feed.topic)
+                        failed.insert(0, failed.pop())  # the others may only share its fate
                 else:
                     offsets[place] = message.offset()
 
@@ -172,7 +177,7 @@ class ConfluentWriter(Writer):
         except Exception as error:
             return _not_written(producer, error)
         if failed:
-            return _not_written(producer, *failed)
+            return _not_written(producer, *failed, refused=refused[0] if refused else None)
         left_s = deadline - time.monotonic()
         if left or left_s <= 0:
             return NotWritten("the time was over before the commit")
@@ -193,7 +198,7 @@ class ConfluentWriter(Writer):
             in_background(lambda: _discard(producer))
 
 
-def _not_written(producer: Any, *errors: Any) -> Fate:
+def _not_written(producer: Any, *errors: Any, refused: str | None = None) -> Fate:
     """Say why not; that it was fenced, a client that knows says by the next call of it, if not at once."""
     told = [*errors]
     try:
@@ -203,4 +208,5 @@ def _not_written(producer: Any, *errors: Any) -> Fate:
     for one in told:
         if is_fenced(one):
             return Refused(describe(one))
-    return NotWritten(describe(told[0]), too_large=any(map(is_too_large, errors)))
+    too_large = refused is None and any(map(is_too_large, errors))
+    return NotWritten(describe(told[0]), too_large=too_large, refused=refused)

@@ -153,6 +153,18 @@ def is_too_large(error: BaseException) -> bool:
     return isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError)
 
 
+def is_refused(error: object) -> bool:
+    """Whether a topic has refused a record for what it is."""
+    return isinstance(
+        error,
+        errors.InvalidTimestampError
+        | errors.InvalidRecordError
+        | errors.PolicyViolationError
+        | errors.UnsupportedForMessageFormatError
+        | errors.UnsupportedCompressionTypeError,
+    )
+
+
 def is_fenced(error: BaseException | None, producer: Any) -> bool:
     """Whether this says that a producer was fenced.
 

@@ -19,6 +19,7 @@ from gasoline_es.log.kafka.drivers.kafka_python.client import (
     describe,
     internal,
     is_fenced,
+    is_refused,
     is_too_large,
     kafka,
     made,
@@ -139,15 +140,16 @@ class KafkaPythonWriter(Writer):
         if self._closed:
             return NotWritten("the writer is closed")
         deadline = time.monotonic() + self._timeout_s
+        futures: list[Any] = []
         try:
             producer.begin_transaction()
-            futures = [_send(producer, record) for record in records]
+            futures += [_send(producer, record) for record in records]
             offsets = [int(future.get(max(deadline - time.monotonic(), 0)).offset) for future in futures]
         except Exception as error:
             # The commit was not asked for, and nobody else will: whatever the broker has of it, it will abort.
             if is_fenced(error, producer):
                 return Refused(describe(error))
-            return NotWritten(describe(error), too_large=is_too_large(error))
+            return _not_written(error, records, futures)
         left_s = deadline - time.monotonic()
         if left_s <= 0 or min(offsets, default=0) < 0 or _identity(producer) != self._identity:
             return NotWritten("the time was over before the commit" if left_s <= 0 else "the records have no offsets")
@@ -166,3 +168,11 @@ class KafkaPythonWriter(Writer):
             producer = self._producer
         if not closed and producer is not None:
             in_background(lambda: _discard(producer))
+
+
+def _not_written(error: Exception, records: Sequence[Out], futures: Sequence[Any]) -> NotWritten:
+    """Say why not. The first error may be of a record that only shares the fate of the one which was refused."""
+    for record, future in zip(records, futures, strict=False):
+        if is_refused(future.exception):
+            return NotWritten(describe(future.exception), refused=record.feed.topic)
+    return NotWritten(describe(error), too_large=is_too_large(error))
