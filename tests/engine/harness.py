@@ -89,6 +89,8 @@ class ScriptedLog(Log):
         """Set whenever an append has come as far as the gate."""
         self.close_at = 0
         """The append that clears the gate as it comes there, by its number; 0: none does."""
+        self.closed = asyncio.Event()
+        """Set when that append has come there. Who opens the gate before has it closed for good afterwards."""
         self.refused = asyncio.Event()
         """Set whenever an append was given an error by the script."""
         self.reached = asyncio.Event()
@@ -114,6 +116,7 @@ class ScriptedLog(Log):
         number = self._count
         if number == self.close_at:
             self.open_gate.clear()
+            self.closed.set()
         self.asked.set()
         await self.open_gate.wait()
         if self._failed:

@@ -304,6 +304,7 @@ async def test_one_that_is_on_its_way_or_was_given_is_refused_with_the_workflow(
     other.log.close_at = other.log.count + 2  # the dispatch is written, the receipt waits
     handle = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(other))
     await until_told(keeper, "offered")
+    await soon(other.log.closed.wait())
     with pytest.raises(
         GasolineError, match=f"'x' is parked no more: it is on its way to workflow 'one_note' {handle.id}"
     ):

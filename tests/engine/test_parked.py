@@ -403,6 +403,7 @@ async def test_on_its_way_at_the_deadline_it_is_not_discarded(any_world: World) 
     other.log.close_at = other.log.count + 2  # the dispatch is written, the receipt waits
     first = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(other))
     await until_told(keeper, "offered")
+    await soon(other.log.closed.wait())
     any_world.clock.advance(61)
     await keeper.settle()
     other.log.open_gate.set()
@@ -552,6 +553,7 @@ async def test_one_that_is_sent_while_an_earlier_one_is_on_its_way_stays_behind_
     other.log.close_at = other.log.count + 2
     handle = await other.gasoline.dispatch(one_note, None, tags=TAGS, key=key_in(other))
     await until_told(keeper, "offered")
+    await soon(other.log.closed.wait())
     sending = asyncio.ensure_future(keeper.gasoline.signal(Note(), one_note, tags=TAGS, park=60, id="second"))
     assert await soon(sending) == "second"
     assert await told(keeper, "second") == ["parked"] or await told(keeper, "second") == ["parked", "offered"]
