@@ -1,0 +1,317 @@
+"""Pruning is log compaction: what was pruned leaves the log, and nobody who asks notices (design §8, decision 0045)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gasoline_es import Gasoline
+from gasoline_es.core import events as ev
+from gasoline_es.core.codec import read
+from gasoline_es.core.retention import retention
+from gasoline_es.errors import WorkflowNotFound
+from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.opening import open_log
+from gasoline_es.log.port import Compaction, Problem
+from gasoline_es.runtime.node import Node
+from gasoline_es.testing.log_contract import EVENTS
+from projections.comparing import verify
+from projections.memory_keeper import MemoryKeeper
+from projections.stores.opening import open_store
+from projections.workflows import Workflows
+from tests.engine.harness import World, rehandle, soon
+from tests.engine.test_pruning import (
+    AGE_S,
+    _answers,
+    _many,
+    invoice,
+    ledger,
+    ledger_all,
+    prune,
+    ran,
+    rounds,
+    waits_for,
+    worker,
+)
+from tests.engine.workflows import Note, nap, one_note
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture(params=["memory", "file"])
+async def cleaned_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    """A log that cleans itself, with a virtual clock."""
+    made = World() if request.param == "memory" else World(f"file:{tmp_path}/log")
+    yield made
+    await made.end()
+
+
+async def clean(world: World, **options: Any) -> Compaction:
+    """Clean the log as the command does, as somebody who has just opened it."""
+    log = await open_log(world.url)
+    try:
+        return await log.compact(retention(world.clock.now_us()), **options)
+    finally:
+        await log.close()
+
+
+async def events(world: World) -> dict[str, list[int]]:
+    """Which events of which workflows the log holds."""
+    log = await open_log(world.url, readonly=True)
+    found: dict[str, list[int]] = {}
+    for index in range(log.partition_count):
+        for record in log.read(EVENTS, index):
+            workflow_id, _, seq = record.key.rpartition("/")
+            found.setdefault(workflow_id, []).append(int(seq))
+    await log.close()
+    return found
+
+
+async def marks(world: World) -> dict[str, list[str]]:
+    """The variants of the marks of prunings that the log holds, by workflow."""
+    log = await open_log(world.url, readonly=True)
+    found: dict[str, list[str]] = {}
+    for index in range(log.partition_count):
+        for record in log.read(EVENTS, index):
+            assert record.value is not None
+            data = read(record.key, record.value).data
+            if isinstance(data, ev.WorkflowPruned):
+                found.setdefault(record.key.rpartition("/")[0], []).append("history" if data.keeps else "all")
+    await log.close()
+    return found
+
+
+def size(world: World) -> int:
+    return sum(path.stat().st_size for path in Path(world.url.removeprefix("file:")).glob("segments/*.jsonl"))
+
+
+async def sound(world: World) -> None:
+    """The log's bytes are as they were written, and what is stored of the views is what a fresh fold makes."""
+    log = await open_log(world.url, readonly=True)
+    assert [found for found in log.verify() if isinstance(found, Problem)] == []
+    if isinstance(log, FileLog):
+        verdict = verify(log, open_store(log), Workflows())
+        assert verdict.difference is None, verdict
+    await log.close()
+
+
+async def views_anew(world: World) -> None:
+    """Let go of the stored views: whoever comes next folds the log from its start."""
+    if world.url.startswith("file:"):
+        log = await open_log(world.url)
+        open_store(log).discard("workflows")
+        await log.close()
+
+
+async def past(gasoline: Gasoline, moments: Sequence[datetime]) -> list[Any]:
+    return [sorted([(one.id, one.status, one.name) async for one in gasoline.list(as_of=moment)]) for moment in moments]
+
+
+async def test_nobody_notices_that_what_was_pruned_is_gone(cleaned_world: World) -> None:
+    """design §8: views, lists, histories, tags and counts are the same before, after, and folded anew."""
+    world = cleaned_world
+    process = await worker(world)
+    began = datetime.fromtimestamp(world.clock.now_us() / 1e6).astimezone()
+    ids = await _many(process)
+    infos = [one async for one in process.gasoline.list()]
+    moments = [
+        began,
+        *sorted({one.created for one in infos}),
+        *sorted({one.completed for one in infos if one.completed}),
+    ]
+    before, then = await _answers(process.gasoline, ids), await past(process.gasoline, moments)
+    await process.stop()
+    held = await events(world)
+    would = await clean(world, dry_run=True)
+    assert await events(world) == held
+    done = await clean(world)
+    assert done.removed[EVENTS] == would.removed[EVENTS]
+    assert done.removed[EVENTS].keys() == {"pruned"}
+    left = await events(world)
+    assert sum(map(len, held.values())) - sum(map(len, left.values())) == done.removed[EVENTS]["pruned"] > 100
+    for _ in range(2):
+        again = await worker(world)
+        assert await _answers(again.gasoline, ids) == before
+        assert await past(again.gasoline, moments) == then
+        await again.stop()
+        await sound(world)
+        await views_anew(world)
+    assert EVENTS not in (await clean(world)).removed, "once"
+
+
+async def test_marks_go_after_a_day_but_never_that_of_a_kept_workflow_nor_the_last_event(cleaned_world: World) -> None:
+    """required.md B05: a mark goes once nothing older is left; what stays as input, output and tags needs its mark."""
+    world = cleaned_world
+    process = await worker(world)
+    gone = [(await ran(process, ledger_all, str(n), key=f"a{n}", tags={"n": n})).id for n in range(12)]
+    kept = [(await ran(process, invoice, str(n), key=f"h{n}", tags={"n": n})).id for n in range(12)]
+    whole = [(await ran(process, ledger, str(n), key=f"n{n}", tags={"n": n})).id for n in range(3)]
+    await process.advance(AGE_S + 1)
+    assert await prune(process) == 24
+    before = await _answers(process.gasoline, [*kept, *whole])
+    await process.stop()
+    assert (await clean(world)).removed[EVENTS].keys() == {"pruned"}
+    assert await marks(world) == {one: ["all" if one in gone else "history"] for one in [*gone, *kept]}
+    world.clock.advance(DAY_S)
+    assert (await clean(world)).removed[EVENTS].keys() == {"tombstone"}
+    left = await marks(world)
+    assert {one for one, kinds in left.items() if kinds == ["history"]} == set(kept)
+    log = await open_log(world.url, readonly=True)
+    for index in range(log.partition_count):
+        last = [record.offset for record in log.read(EVENTS, index)][-1:]
+        assert last in ([], [log.end(EVENTS, index) - 1]), "whoever waits for the end comes there"
+    await log.close()
+    assert sum(kinds == ["all"] for kinds in left.values()) < len(gone)
+    for _ in range(2):
+        again = await worker(world)
+        assert await _answers(again.gasoline, [*kept, *whole]) == before
+        for one in gone:
+            with pytest.raises(WorkflowNotFound):
+                await again.gasoline.get(one)
+        await again.stop()
+        await sound(world)
+        await views_anew(world)
+    assert EVENTS not in (await clean(world)).removed
+
+
+async def test_a_key_is_used_again_and_again_over_cleanings(cleaned_world: World) -> None:
+    """design §5, §8: numbers go on while views know of the former life, and begin with 1 once nobody does.
+
+    One who reads all along knows of it still, and sees the next life all the same.
+    """
+    world = cleaned_world
+    reader = Node(await open_log(world.url, partitions=1), world.clock, MemoryKeeper())
+    firsts: list[int] = []
+    for life in range(4):
+        process = await worker(world)
+        handle = await ran(process, ledger_all, str(life), key="k", tags={"life": life})
+        assert await soon(handle.output()) == f"booked {life}"
+        firsts.append((await handle.history())[0].seq)
+        assert [one.id async for one in process.gasoline.list(tags={"life": life})] == [handle.id]
+        summary = await reader.viewing.look_up(handle.id)
+        assert summary is not None
+        assert (summary.status, summary.tags) == ("complete", {"life": str(life)})
+        await process.advance(AGE_S + 1)
+        assert await prune(process) == 1
+        assert await reader.viewing.look_up(handle.id) is None
+        await ran(process, ledger, "after", key=f"stays{life}")
+        await process.stop()
+        await reader.viewing.views(0)
+        await clean(world)
+        world.clock.advance(DAY_S)
+        await clean(world)
+        assert handle.id not in await events(world)
+        await sound(world)
+        if life % 2:
+            await views_anew(world)
+    again = await worker(world)
+    assert await again.gasoline.counts() == {"ledger": {"complete": 4}}
+    assert (await reader.viewing.views(0)).tally() == (await again.node.viewing.views(0)).tally()
+    kept = world.url.startswith("file:")
+    assert [first == 1 for first in firsts] == ([True, False, True, False] if kept else [True] * 4)
+    await again.stop()
+    await reader.close()
+
+
+async def test_everything_that_waits_goes_on(cleaned_world: World) -> None:
+    """design §8: sleepers, listeners, parents of pruned children, loops and schedules do not need what went."""
+    world = cleaned_world
+    process = await worker(world)
+    gasoline = process.gasoline
+    parent = await gasoline.dispatch(waits_for, "7a")
+    sleeper = await gasoline.dispatch(nap, 10 * DAY_S)
+    listener = await gasoline.dispatch(one_note, None)
+    looping = await gasoline.dispatch(rounds, 12)
+    await gasoline.schedule(DAY_S, ledger_all, "scheduled")
+    await gasoline.signal(Note(text="early"), one_note, tags={"order": "7"}, park=DAY_S)
+    for n in range(6):
+        await ran(process, ledger_all, str(n))
+        await looping.signal(Note(text=str(n)))
+        await process.settle()
+    await process.advance(AGE_S + 1)
+    assert await prune(process) >= 7
+    await process.stop()
+    assert (await clean(world)).removed[EVENTS]["pruned"] > 12
+    again = await worker(world)
+    await rehandle(again, listener, one_note).signal(Note(text="late"))
+    await rehandle(again, parent, waits_for).signal(Note())
+    assert await soon(rehandle(again, parent, waits_for).output()) == "booked 7a, booked 7a"
+    assert await soon(rehandle(again, listener, one_note).output()) is not None
+    for _ in range(12):
+        await again.advance(6)
+    assert await soon(rehandle(again, looping, rounds).output()) == 12
+    assert (await again.gasoline.get(sleeper.id)).completed is None
+    early = await again.gasoline.dispatch(one_note, None, tags={"order": "7"})
+    assert (await soon(early.output())) == "early", "the signal was parked before the cleaning"
+    await again.advance(DAY_S)
+    assert [one async for one in again.gasoline.list(name="ledger_all", status="complete")] != [], "the schedule"
+    await again.advance(10 * DAY_S)
+    assert (await again.gasoline.get(sleeper.id)).status == "complete"
+    await again.stop()
+
+
+async def test_a_running_worker_goes_on_while_its_log_is_cleaned(cleaned_world: World) -> None:
+    """design §8: it neither stops nor forgets, and what it asks of the log is answered."""
+    world = cleaned_world
+    first = await worker(world)
+    looping = await first.gasoline.dispatch(rounds, 6)
+    gone = [(await ran(first, ledger_all, str(n))).id for n in range(8)]
+    await first.advance(AGE_S + 1)
+    await prune(first)
+    await first.stop()
+    running = await worker(world)
+    before = {one.id: one async for one in running.gasoline.list(payloads=True)}
+    assert (await clean(world)).removed[EVENTS]["pruned"] > 0
+    assert {one.id: one async for one in running.gasoline.list(payloads=True)} == before
+    assert not before.keys() & set(gone)
+    for _ in range(8):
+        await running.advance(6)
+    assert await soon(rehandle(running, looping, rounds).output()) == 6
+    assert await soon((await running.gasoline.dispatch(ledger_all, "new")).output()) == "booked new"
+    assert running.node.failure is None
+    await running.stop()
+
+
+async def test_a_reader_that_stands_below_the_horizon_begins_anew(cleaned_world: World) -> None:
+    """filelog.md §5: it has not heard of the pruning, and what would have told it is gone."""
+    world = cleaned_world
+    process = await worker(world)
+    gone = [await ran(process, ledger_all, str(n), tags={"n": n}) for n in range(12)]
+    await process.settle()
+    reader = await open_log(world.url, readonly=True)
+    node = Node(reader, world.clock, MemoryKeeper())
+    for index in range(reader.partition_count):
+        await node.viewing.views(index)
+    seen = [(await node.viewing.look_up(one.id)) is not None for one in gone]
+    assert all(seen)
+    await process.advance(AGE_S + 1)
+    assert await prune(process) == 12
+    for n in range(12):
+        await ran(process, ledger, str(n))
+    await process.stop()
+    await clean(world)
+    world.clock.advance(DAY_S)
+    assert (await clean(world)).removed[EVENTS]["tombstone"] > 0
+    assert [(await node.viewing.look_up(one.id)) for one in gone] == [None] * 12
+    await node.close()
+
+
+async def test_the_disk_falls_in_proportion(tmp_path: Path) -> None:
+    """design §8: of many with long histories, a tenth of which stays, little more than that tenth is left."""
+    world = World(f"file:{tmp_path}/log")
+    process = await worker(world)
+    for n in range(60):
+        await ran(process, ledger_all if n % 10 else ledger, "x" * 4000)
+    await process.advance(AGE_S + 1)
+    assert await prune(process) == 54
+    await process.stop()
+    before = size(world)
+    await clean(world)
+    world.clock.advance(DAY_S)
+    await clean(world)
+    assert size(world) < 0.3 * before, (size(world), before)
+    await world.end()
