@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,17 +15,22 @@ import pytest
 from gasoline_es import Gasoline
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read
+from gasoline_es.core.filters import Filters
 from gasoline_es.core.retention import retention
 from gasoline_es.errors import WorkflowNotFound
-from gasoline_es.log.file.log import FileLog
+from gasoline_es.log.copying import copy_log
+from gasoline_es.log.file.log import FileLog, open_file_log
 from gasoline_es.log.opening import open_log
-from gasoline_es.log.port import Compaction, Problem
+from gasoline_es.log.port import Compaction, Log, Problem
 from gasoline_es.runtime.node import Node
+from gasoline_es.testing.faults import FaultyDisk, Killed
 from gasoline_es.testing.log_contract import EVENTS
 from projections.comparing import verify
 from projections.memory_keeper import MemoryKeeper
 from projections.stores.opening import open_store
+from projections.views import PartitionViews
 from projections.workflows import Workflows
+from tests.engine.conftest import kafka_world
 from tests.engine.harness import World, rehandle, soon
 from tests.engine.test_pruning import (
     AGE_S,
@@ -34,6 +42,7 @@ from tests.engine.test_pruning import (
     prune,
     ran,
     rounds,
+    told,
     waits_for,
     worker,
 )
@@ -314,4 +323,141 @@ async def test_the_disk_falls_in_proportion(tmp_path: Path) -> None:
     world.clock.advance(DAY_S)
     await clean(world)
     assert size(world) < 0.3 * before, (size(world), before)
+    await world.end()
+
+
+# --- a cleaned log goes elsewhere -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [("file", 1), ("file", 5), ("memory", 3), ("kafka", 3)])
+async def test_a_cleaned_log_is_moved_and_everything_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, partitions: int
+) -> None:
+    """decision 0040: what is left is copied, in order, to other offsets; keys that are taken stay so, and others are free."""
+    world = World(f"file:{tmp_path}/log")
+    process = await worker(world)
+    ids = await _many(process)
+    waiting = await process.gasoline.dispatch(one_note, None)
+    await process.settle()
+    before = await _anywhere(process.gasoline)
+    await process.stop()
+    assert (await clean(world)).removed[EVENTS]["pruned"] > 100
+    left = await events(world)
+    match kind:
+        case "kafka":
+            there = kafka_world(monkeypatch, tmp_path / "state")
+        case "memory":
+            there = World()
+        case _:
+            there = World(f"file:{tmp_path}/new")
+    there.clock = world.clock
+    copied = await copy_log(world.url, there.url, partitions=partitions, clock=world.clock)
+    assert copied.topics["events"].records == sum(map(len, left.values()))
+    if kind != "kafka":
+        assert await events(there) == left
+    again = await worker(there)
+    assert await _anywhere(again.gasoline) == before
+    assert (await again.gasoline.dispatch(invoice, "0", key="k0")).id in ids
+    assert (await ran(again, ledger_all, "anew", key="k3")).id in ids
+    await rehandle(again, waiting, one_note).signal(Note(text="late"))
+    assert await soon(rehandle(again, waiting, one_note).output()) == "late"
+    await again.stop()
+    await there.end()
+    await world.end()
+
+
+async def _anywhere(gasoline: Gasoline) -> dict[str, Any]:
+    """What is answered of each workflow, wherever its partition is."""
+    found: dict[str, Any] = {}
+    async for info in gasoline.list(payloads=True):
+        stands = info.name, info.status, info.tags, info.input, info.output, info.created, info.completed
+        found[info.id] = stands, [(event.seq, event.data) for event in await gasoline.history(info.id)]
+    return {**found, "counts": await gasoline.counts()}
+
+
+# --- killed while it cleans -------------------------------------------------------------------------------------------
+
+
+async def _two_lives(world: World) -> tuple[list[str], list[str]]:
+    """Three segments: workflows, their prunings with a new life of one key, and what comes later; who is there, and who not."""
+    await (await open_log(world.url, partitions=1)).close()
+    first = await worker(world)
+    gone = [(await ran(first, ledger_all, str(n), key=f"a{n}", tags={"n": n})).id for n in range(3)]
+    there = [(await ran(first, invoice, str(n), key=f"h{n}", tags={"n": n})).id for n in range(2)]
+    there += [(await ran(first, ledger, "x", key="n")).id, (await first.gasoline.dispatch(nap, 10 * DAY_S)).id]
+    await first.settle()
+    await first.stop()
+    second = await worker(world)
+    await second.advance(AGE_S + 1)
+    assert await prune(second) == 5
+    there.append((await ran(second, ledger_all, "again", key="a0", tags={"n": 0})).id)
+    await second.stop()
+    third = await worker(world)
+    there.append((await ran(third, ledger, "last", key="last")).id)
+    await third.stop()
+    return there, gone[1:]
+
+
+def _folded(log: Log, there: Sequence[str], gone: Sequence[str]) -> dict[str, Any]:
+    """What a fresh fold knows of those that were not pruned, with where their events lie; of the others nothing."""
+    views = PartitionViews()
+    views.fold(log.read(EVENTS, 0))
+    assert [views.summary(one) for one in gone] == [None] * len(gone), "a pruned workflow never reappears"
+    assert not {one.id for one in views.matching(Filters())} & set(gone)
+    found = told(views, there)
+    histories = {one: [(r.key, r.value) for r in log.read_at(EVENTS, 0, views.located(one).offsets)] for one in there}
+    return {**found, "histories": histories}
+
+
+@pytest.mark.parametrize("power", [False, True])
+async def test_killed_after_any_call_of_the_disk_nothing_is_lost_and_nothing_comes_back(
+    tmp_path: Path, power: bool
+) -> None:
+    """required.md B05: killed anywhere in a cleaning that removes events, or in a later one that removes their marks."""
+    world = World(f"file:{tmp_path}/log")
+    there, gone = await _two_lives(world)
+    log = await open_log(world.url, readonly=True)
+    expected = _folded(log, there, gone)
+    await log.close()
+    now_us = world.clock.now_us()
+    finals: set[tuple[int | None, ...]] = set()
+    cut = 0
+    for later_us in (0, 2 * 86_400 * 10**6):
+        origin = tmp_path / f"origin{later_us}"
+        shutil.copytree(tmp_path / "log", origin)
+        if later_us:
+            log = await open_file_log(str(origin))
+            await log.compact(retention(now_us))
+            await log.close()
+        for cut in itertools.count():
+            copy = tmp_path / "copy"
+            shutil.copytree(origin, copy)
+            disk = FaultyDisk(str(copy))
+            cleaned = await open_file_log(str(copy), disk=disk)
+            if power:
+                for path in copy.rglob("*"):
+                    disk.sync_directory(str(path)) if path.is_dir() else disk._remember(str(path))
+            disk.kill_after = len(disk.calls) + cut
+            killed = False
+            try:
+                await cleaned.compact(retention(now_us + later_us))
+            except Killed:
+                killed = True
+            disk.kill_after = None
+            await cleaned.crash()
+            if power:
+                disk.lose_power(random.Random(cut))
+            again = await open_file_log(str(copy))
+            assert _folded(again, there, gone) == expected, (later_us, cut)
+            for _ in range(2):
+                await again.compact(retention(now_us + later_us))
+                assert _folded(again, there, gone) == expected, (later_us, cut)
+            assert [found for found in again.verify() if isinstance(found, Problem)] == []
+            finals.add((later_us, *(record.offset for record in again.read(EVENTS, 0))))
+            await again.close()
+            shutil.rmtree(copy)
+            if not killed:
+                break
+        assert cut > 8, "each of the calls of a cleaning"
+    assert len(finals) == 2, "wherever it was killed, the next one ends alike"
     await world.end()
