@@ -285,6 +285,46 @@ async def test_a_running_worker_goes_on_while_its_log_is_cleaned(cleaned_world: 
     await running.stop()
 
 
+@pytest.mark.parametrize("marks_too", [False, True])
+async def test_workers_agree_whatever_views_they_start_from(tmp_path: Path, marks_too: bool) -> None:
+    """required.md B05: from views that were stored before the prunings, from those stored after, and from none.
+
+    Those from before have folded events that are gone, and stand before the marks; where these are gone, they are of no use.
+    """
+    world = World(f"file:{tmp_path}/log")
+    process = await worker(world)
+    gone = [(await ran(process, ledger_all, str(n), key=f"a{n}", tags={"n": n})).id for n in range(24)]
+    kept = [(await ran(process, invoice, str(n), key=f"h{n}", tags={"n": n})).id for n in range(24)]
+    await process.stop()
+    views = tmp_path / "log" / "projections"
+    shutil.copytree(views, tmp_path / "before", symlinks=True)
+    process = await worker(world)
+    await process.advance(AGE_S + 1)
+    assert await prune(process) == 48
+    kept += [(await ran(process, ledger_all, "again", key=f"a{n}")).id for n in range(3)]
+    expected = await _answers(process.gasoline, kept)
+    await process.stop()
+    shutil.copytree(views, tmp_path / "after", symlinks=True)
+    assert (await clean(world)).removed[EVENTS].keys() == {"pruned"}
+    if marks_too:
+        world.clock.advance(DAY_S)
+        assert (await clean(world)).removed[EVENTS].keys() == {"tombstone"}
+    found: dict[str, Any] = {}
+    for name in ("before", "after", "none"):
+        shutil.rmtree(views)
+        if name != "none":
+            shutil.copytree(tmp_path / name, views, symlinks=True)
+        again = await worker(world)
+        found[name] = await _answers(again.gasoline, kept)
+        for one in gone[3:]:
+            with pytest.raises(WorkflowNotFound):
+                await again.gasoline.get(one)
+        await again.stop()
+        await sound(world)
+    assert found == dict.fromkeys(found, expected)
+    await world.end()
+
+
 async def test_a_reader_that_stands_below_the_horizon_begins_anew(cleaned_world: World) -> None:
     """filelog.md §5: it has not heard of the pruning, and what would have told it is gone."""
     world = cleaned_world
@@ -409,7 +449,7 @@ def _folded(log: Log, there: Sequence[str], gone: Sequence[str]) -> dict[str, An
     return {**found, "histories": histories}
 
 
-@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("power", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_killed_after_any_call_of_the_disk_nothing_is_lost_and_nothing_comes_back(
     tmp_path: Path, power: bool
 ) -> None:
