@@ -11,7 +11,7 @@ day had passed, which removes the marks. Each of these is measured in a process 
 * clean_s, clean_rss_mb: how long a cleaning took, and the most memory that its process had.
 * first_start_s: until a worker owns everything and has counted the workflows, with no views stored: all of the log is folded.
 * start_s: the same with the views that this left.
-* list_ms, get_ms: the newest hundred workflows by name; one workflow. Medians of a hundred.
+* list_ms, get_ms: the first hundred workflows by name; one workflow. Medians of a hundred.
 """
 
 from __future__ import annotations
