@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
-from gasoline_es.errors import PositionMoved, ProjectionError
+from gasoline_es.errors import LogCorrupt, LogError, PositionMoved, ProjectionError
 from gasoline_es.log.port import Log
+from projections.alike import Row, gone_rows, same_but_for_places
 from projections.building import OnProgress, Progress
-from projections.definition import Projection, setup_of
+from projections.definition import ENGINES, Projection, setup_of
 from projections.known import stands
 from projections.partition_fold import PartitionFold
 from projections.stores.port import AnyStore, Feed, Meta, Position, Stop, Table
@@ -74,8 +75,8 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
                     done += folded
                     if on_progress is not None:
                         on_progress(Progress(name, done, total))
-                _require_same(fold.position(feed), feed, position, name)
-            tables, rows, difference = _compare(store, stored.db, scratch.db)
+                _require_same(log, fold.position(feed), feed, position, name)
+            tables, rows, difference = _compare(store, stored.db, scratch.db, gone_rows(log) if name == ENGINES else {})
             stopped = len(_stops(store, stored.meta))
             return Verdict(name, stored.meta.generation, done, tables, rows, difference, stopped)
         finally:
@@ -101,8 +102,9 @@ def _require_topics(log: Log, projection: Projection, positions: Mapping[Feed, P
         )
 
 
-def _require_same(reached: Position, feed: Feed, position: Position, name: str) -> None:
-    if (reached.offset, reached.digest) != (position.offset, position.digest):
+def _require_same(log: Log, reached: Position, feed: Feed, position: Position, name: str) -> None:
+    same = (reached.offset, reached.digest) == (position.offset, position.digest)
+    if not same and not (reached.offset < position.offset and _removed(log, feed, position)):
         raise PositionMoved(
             f"projection {name!r}: the log changed while it was compared: {feed} is at {reached} and not at {position}",
             projection=name,
@@ -114,7 +116,20 @@ def _require_same(reached: Position, feed: Feed, position: Position, name: str) 
         )
 
 
-def _compare(store: AnyStore, stored: Any, fresh: Any) -> tuple[int, int, Difference | None]:
+def _removed(log: Log, feed: Feed, position: Position) -> bool:
+    """Whether the cleaner has removed the record at which a projection stands. Raises: LogCorrupt."""
+    try:
+        _ = log.read_at(feed.topic, feed.partition, [position.offset], [position.place])
+    except LogCorrupt:
+        raise
+    except LogError:
+        return True
+    return False
+
+
+def _compare(
+    store: AnyStore, stored: Any, fresh: Any, gone: Mapping[str, Callable[[Row], bool]]
+) -> tuple[int, int, Difference | None]:
     """Return how many tables and rows were looked at, and the first difference."""
     known = {table.name: table for table in store.tables(stored)}
     made = {table.name: table for table in store.tables(fresh)}
@@ -129,11 +144,25 @@ def _compare(store: AnyStore, stored: Any, fresh: Any) -> tuple[int, int, Differ
             those, these = ", ".join(left.columns), ", ".join(right.columns)
             reason = f"its columns are {those} in the store, and {these} in a fresh fold"
             return count, rows, Difference(name, {}, None, None, reason)
-        for one, other in zip_longest(store.rows(stored, left), store.rows(fresh, left), fillvalue=_NO_ROW):
+        those_left, these_left = (_left(store.rows(db, left), left, gone.get(name)) for db in (stored, fresh))
+        for one, other in zip_longest(those_left, these_left, fillvalue=_NO_ROW):
             rows += 1
-            if one != other or _kinds(one) != _kinds(other):
+            if (one != other or _kinds(one) != _kinds(other)) and not (gone and _moved(left, one, other)):
                 return count, rows, _difference(store, stored, fresh, left, one, other)
     return len(names), rows, None
+
+
+def _left(rows: Iterator[Any], table: Table, gone: Callable[[Row], bool] | None) -> Iterator[Any]:
+    """Yield the rows that are compared."""
+    if gone is None:
+        return rows
+    return (row for row in rows if not gone(dict(zip(table.columns, row, strict=True))))
+
+
+def _moved(table: Table, one: Any, other: Any) -> bool:
+    """Whether rows of the engine's differ only in where records lie."""
+    left, right = _row(table, one), _row(table, other)
+    return left is not None and right is not None and same_but_for_places(table.name, left, right)
 
 
 def _kinds(row: Any) -> list[type]:

@@ -248,6 +248,27 @@ def received(kept: KeptEvents) -> Received:
     return _received(_unpacked(kept))
 
 
+def without_places(kept: KeptEvents) -> KeptEvents:
+    """Return the same without where the records lie in their files: what is alike of two logs with the same offsets."""
+    events, more = _unpacked(kept), dict(kept.more)
+    match events:
+        case LoopedEvents():
+            events.forget_places()
+            parts = Parts()
+            more["looped"] = events.members(parts)
+            return KeptEvents(kept.first, kept.last, packed(parts.numbers), more)
+        case _Whole():
+            return KeptEvents(kept.first, kept.last, b"", {**more, "places": [0, 0]})
+        case _Gone():
+            return kept
+        case _Marked():
+            events.marks[2::3] = array("q", bytes(8 * len(events.marks[2::3])))
+            return KeptEvents(kept.first, kept.last, packed(events.marks), more)
+        case _:
+            events[1::2] = array("q", bytes(8 * len(events[1::2])))
+            return KeptEvents(kept.first, kept.last, packed(events), more)
+
+
 def _located(events: _Events) -> Located:
     if isinstance(events, LoopedEvents):
         return events.located()

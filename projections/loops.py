@@ -99,6 +99,10 @@ class RecentSignals:
             del events[: self._head]
             self._head = 0
 
+    def forget_places(self) -> None:
+        """Let every record lie nowhere."""
+        _zero(self._events, self._head + 1, 3)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield offset and place of each."""
         return zip(self._events[self._head :: 3], self._events[self._head + 1 :: 3], strict=True)
@@ -310,6 +314,24 @@ class LoopedEvents:
         self._loops, self._queued, self._tags, self._document, self._carried = {}, {}, None, None, None
         self._failed = self._suspended = None
 
+    def forget_places(self) -> None:
+        """Let every record lie nowhere: for who compares two of these, and never asks for a record by them."""
+        self.last_place = 0
+        _zero(self._rest, 2, 3)
+        for loop in self._loops.values():
+            loop.commit, loop.carrying = _nowhere(loop.commit), [_nowhere(mark) for mark in loop.carrying]
+            _zero(loop.events, 3, 4)
+        self._queued = {signal_id: _nowhere(mark) for signal_id, mark in self._queued.items()}
+        if self._signals is not None:
+            self._signals.forget_places()
+        if self._tags is not None:
+            self._tags = deque(map(_nowhere, self._tags), maxlen=self._tags.maxlen)
+        if self._document is not None:
+            self._document = _nowhere(self._document[0]), self._document[1]
+        self._carried, self._failed, self._suspended = (
+            None if mark is None else _nowhere(mark) for mark in (self._carried, self._failed, self._suspended)
+        )
+
     # --- as data ------------------------------------------------------------------------------------------------------
 
     def members(self, parts: Parts) -> dict[str, Any]:
@@ -383,6 +405,14 @@ class LoopedEvents:
             return Received(*_columns(marks), None)
         marks.update(self._signals)
         return Received(*_columns(marks), self._signals.forgotten_us)
+
+
+def _zero(numbers: array[int], first: int, step: int) -> None:
+    numbers[first::step] = array("q", bytes(8 * len(numbers[first::step])))
+
+
+def _nowhere(mark: Mark) -> Mark:
+    return mark[0], mark[1], 0
 
 
 def _mark(members: Sequence[int]) -> Mark:

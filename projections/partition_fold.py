@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from gasoline_es.errors import LogError, ProjectionError, ProjectionStopped
-from gasoline_es.log.port import Log, Record
+from gasoline_es.errors import HorizonMoved, LogError, ProjectionError, ProjectionStopped
+from gasoline_es.log.port import Log, Record, horizon_moved
 from projections.definition import Projection
 from projections.folding import ApplyFailed, Folding, described
 from projections.raised import told
@@ -41,6 +41,8 @@ class PartitionFold:
         self._positions: Final[dict[Feed, Position]] = {feed: stood.get(feed, START) for feed in self.feeds}
         self._folding: Final[Folding] = projection.folding(partition, generation.db)
         self._read: Final[dict[Feed, Iterator[Record]]] = {}
+        self._horizons: Final[dict[Feed, int]] = {}
+        """Of feeds that are folded from their start here, the horizon before that: below it nothing was left to take back."""
         self._chunk = _CHUNK_FIRST
 
     def position(self, feed: Feed) -> Position:
@@ -55,31 +57,48 @@ class PartitionFold:
         """Fold the next chunk of a feed, of records below ``stop``; return how many there were, 0 at the end.
 
         Raises: ProjectionStopped: the next record cannot be applied; those before it are. Superseded, PositionMoved.
+            HorizonMoved: what took back something that is folded was removed before it was folded: the tables are of no use.
         """
         limit = self._chunk if stop is None else min(self._chunk, stop - self._positions[feed].next_offset)
-        records = self._next(feed, limit) if limit > 0 else []
+        records = self._next_of_all(feed, limit, stop) if limit > 0 else []
         if records:
             begun = self._clock()
             self._fold_as_far_as_it_goes(feed, records)
             self._adapt(len(records), self._clock() - begun)
         return len(records)
 
-    def _next(self, feed: Feed, limit: int) -> list[Record]:
+    def _next_of_all(self, feed: Feed, limit: int, stop: int | None) -> list[Record]:
+        """Read the next records, and make sure that no tombstone among those passed over was removed. Raises: HorizonMoved."""
+        start = self._positions[feed].next_offset
+        if start == 0:
+            self._horizons[feed] = self._log.horizon(feed.topic, feed.partition)
+        records = self._next(feed, limit, stop)
+        if start < (now := self._log.horizon(feed.topic, feed.partition)) != self._horizons.get(feed, 0):
+            self._read.pop(feed, None)
+            raise horizon_moved(feed.topic, feed.partition, start, now)
+        return records
+
+    def _next(self, feed: Feed, limit: int, stop: int | None) -> list[Record]:
         """Read the next records: what was read ahead is read once."""
         records = self._read.pop(feed, None)
-        if records is not None and (chunk := self._taken(feed, records, limit)):
+        if records is not None and (chunk := self._taken(feed, records, limit, stop)):
             return chunk
         # What was read ahead ends where the log did then; there may be more by now.
         start = self._positions[feed].next_offset
         if self._log.end(feed.topic, feed.partition) <= start:
             return []
-        return self._taken(feed, self._log.read(feed.topic, feed.partition, start), limit)
+        return self._taken(feed, self._log.read(feed.topic, feed.partition, start), limit, stop)
 
-    def _taken(self, feed: Feed, records: Iterator[Record], limit: int) -> list[Record]:
-        """Take the next of them, and keep the others if there may be some."""
+    def _taken(self, feed: Feed, records: Iterator[Record], limit: int, stop: int | None) -> list[Record]:
+        """Take the next of them, below ``stop``, and keep the others if there may be some."""
         chunk: list[Record] = []
         try:
-            chunk.extend(islice(records, limit))
+            for record in islice(records, limit):
+                if stop is not None and record.offset is not None and record.offset >= stop:
+                    return chunk  # offsets have gaps: so many records may reach further
+                chunk.append(record)
+        except HorizonMoved:  # since this scan began, which is longer ago than what is asked next
+            return chunk
         except LogError:  # at damage, what comes before it is folded
             if not chunk:
                 raise

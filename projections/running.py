@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gasoline_es.errors import GasolineError, ProjectionError, ProjectionStopped, Superseded
+from gasoline_es.errors import GasolineError, HorizonMoved, ProjectionError, ProjectionStopped, Superseded
 from gasoline_es.log.port import Log
 from projections.building import Build, Progress, begin
 from projections.definition import Projection
@@ -122,7 +122,7 @@ class KeptUp:
             done = self._step()
             fold = self._fold if self._build is None else self._build.fold
             self.folded_to = {} if fold is None else fold.reached()
-        except Superseded:
+        except (Superseded, HorizonMoved):  # the next look finds another, or that this one is of no use
             self.close()
             self.standing = "opening"
             return 1

@@ -6,7 +6,7 @@
 | ``schedules``, ``parked`` | the former life of a subject that began anew (its event 1 came once more) |
 | ``inbox`` | what the owner has consumed, as its registry says: the log compares the positions |
 | ``replies``, ``messages`` | by age |
-| ``events`` | what :class:`Pruned` says; the mark of a pruning that keeps nothing is a tombstone |
+| ``events`` | what :class:`Pruned` says; a mark that keeps nothing is a tombstone, but for a partition's last event |
 
 All else stays: sequences of stored events, topics of others, and whatever bears no name of ours. Pure: the time comes in.
 
@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, cast
 
 import orjson
 
+from gasoline_es.core import pruning
 from gasoline_es.core.topics import is_reserved
 
 TOMBSTONE: Final = "tombstone"
@@ -88,10 +89,14 @@ class _Newest:
 
 @dataclass(slots=True)
 class _Mark:
-    """The newest mark of a workflow's pruning. ``gone_us``: when it was made, if it keeps nothing; None: it keeps some."""
+    """The newest mark of a workflow's pruning. ``gone_us``: when it was made, if it keeps nothing; None: it keeps some.
+
+    ``keeps``: the numbers of events that stay. That the mark is the newest its offset says, whatever numbers older ones had.
+    """
 
     offset: int
     gone_us: int | None
+    keeps: tuple[int, ...]
     older: bool = False
 
 
@@ -103,6 +108,8 @@ class _Known:
     begun: dict[str, int] = field(default_factory=dict[str, int])
     """Subject → the offset of the newest event 1 of it."""
     marks: dict[str, _Mark] = field(default_factory=dict[str, _Mark])
+    last: int = -1
+    """Of events, the offset of the last one, sealed or not."""
 
 
 class Retention:
@@ -157,6 +164,7 @@ class Retention:
             if sealed and seq == "1":
                 known.begun[subject] = max(record.offset, known.begun.get(subject, -1))
         elif self._reviewing:
+            known.last = max(known.last, record.offset)
             mark = known.marks.get(record.key.rpartition("/")[0])
             if mark is not None and record.offset < mark.offset:
                 mark.older = True
@@ -188,13 +196,13 @@ class Retention:
             event = cast(dict[str, Any], orjson.loads(record.value))
             if event["type"] != "gasoline.workflow.pruned.v1":
                 return
-            keeps = bool(event["data"].get("keeps"))
+            keeps = tuple(map(int, event["data"].get("keeps") or ()))
         except (ValueError, LookupError, TypeError, AttributeError):
             return  # whoever cannot read it gives up nothing for it
         workflow_id = record.key.rpartition("/")[0]
         mark = known.marks.get(workflow_id)
         if mark is None or mark.offset < offset:
-            known.marks[workflow_id] = _Mark(offset, None if keeps else record.time_us)
+            known.marks[workflow_id] = _Mark(offset, None if keeps else record.time_us, keeps)
 
     def again(self) -> bool:
         """Whether all are to be shown once more: if the mark of a pruning is old enough to go, should nothing be left."""
@@ -256,7 +264,12 @@ class Retention:
             return None
         if offset < mark.offset:
             assert self._pruned is not None
-            return PRUNED if self._pruned.removes(workflow_id, int(seq)) else None
+            kept = int(seq) in mark.keeps or not self._pruned.removes(workflow_id, int(seq))
+            return None if kept else PRUNED
+        if offset == known.last:
+            return (
+                None  # whoever has folded the partition stands at a record, and not before an end that nothing reaches
+            )
         gone_us = mark.gone_us
         return TOMBSTONE if gone_us is not None and not mark.older and self._reviewed(gone_us) else None
 
@@ -267,6 +280,11 @@ class Retention:
         """Return the position up to which the owner has consumed an inbox, as it recorded; None: it is not known."""
         found = self._positions.get((topic, partition))
         return None if found is None else cast(dict[str, Any], orjson.loads(found[1]))
+
+
+def retention(now_us: int) -> Retention:
+    """Return the rules by which a log is cleaned now, events of pruned workflows among what goes."""
+    return Retention(now_us, pruned=pruning.Pruned())
 
 
 def _kind(topic: str) -> str:

@@ -411,11 +411,11 @@ class MemoryLog(Log):
             removed[reason] += 1
             if dry_run:
                 continue
-            records[number] = None
             if record.offset is not None and feed in self.store.owned:
-                self.store.owned[feed][record.offset] = None
-                if reason == TOMBSTONE:
+                if reason == TOMBSTONE:  # before it goes: others read meanwhile
                     self.store.horizons[feed] = max(self.store.horizons.get(feed, 0), record.offset + 1)
+                self.store.owned[feed][record.offset] = None
+            records[number] = None
         return removed
 
     def read_at(

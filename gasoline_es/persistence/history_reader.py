@@ -10,7 +10,7 @@ from typing import Final, get_args
 from gasoline_es.core.codec import read, type_of
 from gasoline_es.core.events import Event, EventData, Unreadable
 from gasoline_es.core.topics import Topics
-from gasoline_es.errors import GasolineError, LogError
+from gasoline_es.errors import GasolineError, HorizonMoved, LogError
 from gasoline_es.log.ends import decided_end
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log, Record
@@ -29,7 +29,8 @@ Read = tuple[int, Event, bytes]
 class HistoryReader:
     """Reads the partitions of a namespace. An event's number is its offset on the log and one more: nobody gives it anew.
 
-    So numbers ascend, and on Kafka have gaps (decision 0041).
+    So numbers ascend, and have gaps: on Kafka (decision 0041), and where the cleaner has removed events of workflows that
+    were pruned (0045).
     """
 
     def __init__(self, log: Log) -> None:
@@ -148,8 +149,9 @@ class HistoryReader:
                     reached = record.offset + 2
                 if count % _READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        except GasolineError:
-            if whole or not found:
+        except GasolineError as error:
+            # Who selects folds nothing: all that there is was read, and what is gone nobody asks for.
+            if whole or not (found or isinstance(error, HorizonMoved)):
                 raise
         return found, reached
 

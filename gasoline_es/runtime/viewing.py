@@ -178,8 +178,22 @@ class Viewing:
     async def _loaded(self, index: int) -> Views:
         """Return the views of a partition, with what is folded so far. By who holds the lock of folding it."""
         views = self._views.get(index)
-        if views is None:
-            views = await self._load(index, None)
+        if views is None or 0 < views.next_offset < self._log.horizon(self._topics.events, index):
+            views = await self._load_behind_horizon(index)
+        return views
+
+    async def _load_behind_horizon(self, index: int) -> Views:
+        """Load the views of a partition that are not there, or miss what took back some of what they show.
+
+        Raises: HorizonMoved: so does what is stored. Who starts anew builds that anew.
+        """
+        missing = self._views.pop(index, None)
+        views = await self._load(index, None)
+        if 0 < views.next_offset < (horizon := self._log.horizon(self._topics.events, index)):
+            self._views.pop(index, None)
+            raise horizon_moved(self._topics.events, index, views.next_offset, horizon)
+        if missing is not None:
+            self._home.reloaded()
         return views
 
     async def _load(self, index: int, before: Views | None) -> Views:
@@ -206,10 +220,8 @@ class Viewing:
     async def _newest_views(self, index: int) -> Views:
         """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
         views = self._views.get(index)
-        if views is None:
-            return await self._load(index, None)
-        if 0 < views.next_offset < self._log.horizon(self._topics.events, index):
-            return await self._load(index, None)  # what took back some of it is gone
+        if views is None or 0 < views.next_offset < self._log.horizon(self._topics.events, index):
+            return await self._load_behind_horizon(index)
         stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):

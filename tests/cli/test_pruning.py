@@ -111,3 +111,28 @@ def test_pruned_histories_are_no_finding_of_a_replay_check(url: str) -> None:
     invoke("--log", url, "workflow", "prune-history", "--name", "archive")
     report = replay_check([survey, archive], url)
     assert (report.ok, report.histories, report.replayed, report.warnings) == (True, 1, 1, [])
+
+
+def test_log_compact_removes_what_was_pruned_and_nobody_is_told_otherwise(url: str) -> None:
+    """design §8: lists, histories and the stored views are as before; the log is sound, and holds what is left."""
+    invoke("--log", url, "workflow", "prune-history", "--name", "survey")
+    listed = invoke("--log", url, "workflow", "list").objects
+    histories = [invoke("--log", url, "workflow", "history", one["id"]).objects for one in listed]
+    dump = ("--log", url, "log", "dump", "--topic", "events")
+    before = invoke(*dump).objects
+    would = invoke("--log", url, "log", "compact", "--dry-run").objects[0]
+    done = invoke("--log", url, "log", "compact").objects[0]
+    assert done["removed"] == would["removed"]
+    assert done["removed"]["default.events"]["pruned"] == 4
+    assert invoke("--log", url, "log", "verify").status == 0
+    assert invoke("--log", url, "workflow", "list").objects == listed
+    assert [invoke("--log", url, "workflow", "history", one["id"]).objects for one in listed] == histories
+    left = invoke(*dump)
+    assert left.status == 0
+    assert [one for one in before if one in left.objects] == left.objects
+    verified = invoke("--log", url, "projections", "verify")
+    assert (verified.status, verified.stderr) == (0, "")
+    assert invoke("--log", url, "projections", "rebuild").status == 0
+    assert invoke("--log", url, "workflow", "list").objects == listed
+    told = invoke("--log", url, "log", "compact", "--text", columns=80).stdout
+    assert "its workflow was pruned" not in told

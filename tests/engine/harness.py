@@ -175,6 +175,9 @@ class ScriptedLog(Log):
     def end(self, topic: str, partition: int) -> Offset:
         return self.inner.end(topic, partition)
 
+    def horizon(self, topic: str, partition: int) -> Offset:
+        return self.inner.horizon(topic, partition)
+
     def undecided(self, topic: str, partition: int) -> bool:
         return self.inner.undecided(topic, partition)
 

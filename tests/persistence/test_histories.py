@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import subprocess
@@ -27,12 +28,16 @@ from eventsourcing.popo import POPOTrackingRecorder
 from eventsourcing.projection import ApplicationSubscription, Projection, ProjectionRunner
 from eventsourcing.utils import Environment
 
+from gasoline_es import Gasoline
+from gasoline_es.clock import VirtualClock
 from gasoline_es.core import codec
 from gasoline_es.core.events import Event
+from gasoline_es.core.retention import retention
 from gasoline_es.core.topics import Topics
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
 from gasoline_es.log.kafka.drivers.port import Feed
 from gasoline_es.log.memory import MemoryLog, open_memory_log
+from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Epoch, NewRecord, Section
 from gasoline_es.persistence import (
     WorkflowEvent,
@@ -44,7 +49,7 @@ from gasoline_es.persistence import (
 from gasoline_es.persistence.histories import GasolineHistoryRecorder, HistoryFactory
 from tests.engine.harness import PATIENCE_S
 from tests.kafka.cluster_of_memory import cluster_for_all
-from tests.persistence.history_views import PARTITIONS, Runner, environment, run_workflows, runners
+from tests.persistence.history_views import PARTITIONS, Runner, environment, quadruple, run_workflows, runners
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,6 +114,60 @@ def test_two_readers_see_one_order_which_stays_when_more_is_written_by_others(ur
     assert [all_of(history) for history in first] == after
     assert sum(map(len, after)) == 2 * sum(map(len, before))
     for history in (*first, *second):
+        history.close()
+
+
+async def _pruned(url: str) -> set[str]:
+    """Let twelve workflows come to their end, and prune the first six; return those."""
+    clock = VirtualClock()
+    async with (
+        Gasoline.open(url, namespace="shop", partitions=PARTITIONS, clock=clock) as gasoline,
+        gasoline.worker([quadruple], prune_after=10) as worker,
+    ):
+        gone = [await gasoline.dispatch(quadruple, number) for number in range(6)]
+        assert [await handle.output() for handle in gone] == [4 * number for number in range(6)]
+        clock.advance(20)
+        assert worker.pruner is not None
+        assert await worker.pruner.look() == 6
+        for number in range(6):
+            await (await gasoline.dispatch(quadruple, number)).output()
+        return {handle.id for handle in gone}
+
+
+async def _clean(url: str, now_us: int) -> int:
+    log = await open_log(url, namespace="shop")
+    removed = (await log.compact(retention(now_us))).removed.get("shop.events", {})
+    await log.close()
+    return sum(removed.values())
+
+
+@pytest.mark.parametrize("url", ["memory", "file"], indirect=True)
+def test_ids_stay_what_they_are_when_events_of_pruned_workflows_go(url: str) -> None:
+    """decision 0045: they have gaps then. Who has come to one goes on behind it, and who waits for the last comes there."""
+    gone = asyncio.run(_pruned(url))
+    open_before = histories(url)
+    before = [all_of(history) for history in open_before]
+    day_later_us = VirtualClock().now_us() + 3 * 86_400 * 10**6
+    removed = asyncio.run(_clean(url, day_later_us))
+    assert removed == 6 * 4
+    removed += asyncio.run(_clean(url, day_later_us))
+    assert removed > 6 * 4, "some of the marks"
+    opened = histories(url)
+    for history, also, were in zip(opened, open_before, before, strict=True):
+        found = all_of(history)
+        ids = {one.id for one in found}
+        assert found == [one for one in were if one.id in ids]
+        missing = [one for one in were if one.id not in ids]
+        assert {str(one.originator_id) for one in missing} <= gone
+        assert all_of(also)[-1:] == found[-1:] == were[-1:]
+        assert history.recorder.max_notification_id() == also.recorder.max_notification_id()
+        for one in missing:
+            behind = [other for other in found if other.id > one.id]
+            assert list(history.recorder.select_notifications(one.id, 3, inclusive_of_start=False)) == behind[:3]
+            (first,) = history.recorder.select_notifications(one.id, 1)
+            assert first == behind[0]
+    assert sum(map(len, before)) - sum(len(all_of(history)) for history in opened) == removed
+    for history in (*opened, *open_before):
         history.close()
 
 
