@@ -310,7 +310,9 @@ async def test_topic_that_refuses_a_record_for_good_ends_the_run_and_keeps_nothi
     cluster.refusing.add(ORDERS)
     process = await world.worker(to_topic, sell)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)
-    await dies_of(process, handle.id, repr(ORDERS), "INVALID_TIMESTAMP", "clock of this host", "; then wake the workflow")
+    await dies_of(
+        process, handle.id, repr(ORDERS), "INVALID_TIMESTAMP", "clock of this host", "; then wake the workflow"
+    )
     assert "record.emitted" not in types(await handle.history())
     lost = process.node.recording.lost
     assert lost == 1, "its partition was taken again"
