@@ -266,10 +266,8 @@ class Retention:
             assert self._pruned is not None
             kept = int(seq) in mark.keeps or not self._pruned.removes(workflow_id, int(seq))
             return None if kept else PRUNED
-        if offset == known.last:
-            return (
-                None  # whoever has folded the partition stands at a record, and not before an end that nothing reaches
-            )
+        if offset == known.last:  # whoever waits for the end waits for an offset that a record has
+            return None
         gone_us = mark.gone_us
         return TOMBSTONE if gone_us is not None and not mark.older and self._reviewed(gone_us) else None
 

@@ -176,25 +176,26 @@ class Viewing:
         return self._views[index]
 
     async def _loaded(self, index: int) -> Views:
-        """Return the views of a partition, with what is folded so far. By who holds the lock of folding it."""
-        views = self._views.get(index)
-        if views is None or 0 < views.next_offset < self._log.horizon(self._topics.events, index):
-            views = await self._load_behind_horizon(index)
-        return views
+        """Return the views of a partition, with what is folded so far. By who holds the lock of folding it.
 
-    async def _load_behind_horizon(self, index: int) -> Views:
-        """Load the views of a partition that are not there, or miss what took back some of what they show.
-
-        Raises: HorizonMoved: so does what is stored. Who starts anew builds that anew.
+        Raises: HorizonMoved: what is stored misses what took back some of it. Who starts anew builds that anew.
         """
-        missing = self._views.pop(index, None)
+        known = self._views.get(index)
+        if known is not None and not self._behind_horizon(index, known):
+            return known
+        self._views.pop(index, None)
         views = await self._load(index, None)
-        if 0 < views.next_offset < (horizon := self._log.horizon(self._topics.events, index)):
+        if self._behind_horizon(index, views):
             self._views.pop(index, None)
-            raise horizon_moved(self._topics.events, index, views.next_offset, horizon)
-        if missing is not None:
+            topic = self._topics.events
+            raise horizon_moved(topic, index, views.next_offset, self._log.horizon(topic, index))
+        if known is not None:
             self._home.reloaded()
         return views
+
+    def _behind_horizon(self, index: int, views: Views) -> bool:
+        """Whether what took back some of what they show may be gone from the log."""
+        return 0 < views.next_offset < self._log.horizon(self._topics.events, index)
 
     async def _load(self, index: int, before: Views | None) -> Views:
         views: Views = await self._keeper.load(index, before)
@@ -219,9 +220,10 @@ class Viewing:
 
     async def _newest_views(self, index: int) -> Views:
         """Return the views of a partition, loaded anew if that is less work than to fold, or if they are not exact."""
-        views = self._views.get(index)
-        if views is None or 0 < views.next_offset < self._log.horizon(self._topics.events, index):
-            return await self._load_behind_horizon(index)
+        known = self._views.get(index)
+        views = await self._loaded(index)
+        if views is not known:
+            return views
         stands = await self._keeper.stands(index)
         ahead = stands.get("events", 0) - views.next_offset
         for view, topic in self._beside(index):

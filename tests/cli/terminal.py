@@ -13,14 +13,14 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import typer.main
 import typer.testing
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from gasoline_es.cli.app import app
 
@@ -48,22 +48,16 @@ _command = typer.main.get_command(app)
 
 
 def _made_once(_: typer.Typer) -> Any:
+    """Typer's runner makes the commands out of the application's functions for each call, which takes longer than most."""
     return _command
-
-
-class _Runner(CliRunner):
-    """Typer's own makes the commands out of the application's functions for each call, which takes longer than most of them."""
-
-    def run(self, args: Sequence[str], env: Mapping[str, str | None]) -> Result:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(typer.testing, "_get_command", _made_once)
-            return self.invoke(app, args, env=env, prog_name="gasoline")
 
 
 def invoke(*args: str, columns: int = 120, **environment: str) -> Done:
     """Run a command in this process, with pipes for streams."""
     env = {"GASOLINE_LOG": None, "GASOLINE_OPERATOR": None, "COLUMNS": str(columns), **environment}
-    result = _Runner().run(args, env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", _made_once)
+        result = CliRunner().invoke(app, list(args), env=env, prog_name="gasoline")
     stdout, stderr = result.stdout_bytes.decode(), result.stderr_bytes.decode()
     assert "Traceback (most" not in stderr, stderr
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception

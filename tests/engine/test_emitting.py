@@ -18,6 +18,7 @@ from gasoline_es.errors import NotSerializable, RecordTooLarge, TopicRefused
 from gasoline_es.log.port import PAYLOAD_BYTES_MAX, Log, Record
 from tests.engine.conftest import kafka_world
 from tests.engine.harness import Fate, Process, World, kills, rehandle, soon, types
+from tests.kafka.cluster_of_memory import Cluster
 
 ORDERS = "shop-orders"
 PARTITIONS = 3
@@ -253,13 +254,18 @@ async def test_topic_that_is_not_there_ends_the_run_and_a_wake_goes_on_once_it_i
     await world.end()
 
 
+def with_orders(patch: pytest.MonkeyPatch, state_dir: Path) -> tuple[World, Cluster]:
+    """A world on the Kafka log, with its cluster, in which there is a topic for orders."""
+    world = kafka_world(patch, state_dir)
+    assert world.cluster is not None
+    world.cluster.make_topic(ORDERS, PARTITIONS)
+    return world, world.cluster
+
+
 async def test_topic_that_is_deleted_between_check_and_append_keeps_nothing_else_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = kafka_world(monkeypatch, tmp_path)
-    cluster = world.cluster
-    assert cluster is not None
-    cluster.make_topic(ORDERS, PARTITIONS)
+    world, cluster = with_orders(monkeypatch, tmp_path)
     process = await world.worker(to_topic, sell)
     await process.log.partitions_of(ORDERS)  # it is known from now on
     cluster.delete_topic(ORDERS)
@@ -278,10 +284,7 @@ async def test_topic_that_may_not_be_written_ends_the_run_and_keeps_nothing_else
     closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decision 0037: permissions are as good as the topic being there. What is allowed later, a wake goes on with."""
-    world = kafka_world(monkeypatch, tmp_path)
-    cluster = world.cluster
-    assert cluster is not None
-    cluster.make_topic(ORDERS, PARTITIONS)
+    world, cluster = with_orders(monkeypatch, tmp_path)
     process = await world.worker(to_topic, sell)
     if closed == "between look and append":
         await process.log.partitions_of(ORDERS)  # it is known from now on
@@ -303,10 +306,7 @@ async def test_topic_that_refuses_a_record_for_good_ends_the_run_and_keeps_nothi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decision 0037: that a topic takes no record of this time, say, is learned by writing one, and known for a while."""
-    world = kafka_world(monkeypatch, tmp_path)
-    cluster = world.cluster
-    assert cluster is not None
-    cluster.make_topic(ORDERS, PARTITIONS)
+    world, cluster = with_orders(monkeypatch, tmp_path)
     cluster.refusing.add(ORDERS)
     process = await world.worker(to_topic, sell)
     handle = await process.gasoline.dispatch(to_topic, ORDERS)

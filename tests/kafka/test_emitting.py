@@ -19,6 +19,14 @@ from gasoline_es.log.kafka.records import read_through
 from tests.kafka.conftest import new_feeds
 
 COUNT = 20
+BOTH_DRIVERS = pytest.mark.parametrize(
+    "driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)]
+)
+
+
+@pytest.fixture
+def url(kafka_bootstrap: str, kafka_namespace: str, driver_name: str, tmp_path: Path) -> str:
+    return f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
 
 
 @workflow
@@ -35,16 +43,14 @@ class Yesterday(SystemClock):
         return super().now_us() - 24 * 3600 * 1_000_000
 
 
-@pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
+@BOTH_DRIVERS
 async def test_consumer_of_what_is_committed_sees_each_emitted_record_once(
     make: Callable[[str], Driver],
-    driver_name: str,
+    url: str,
     kafka_bootstrap: str,
     kafka_namespace: str,
-    tmp_path: Path,
 ) -> None:
     topic, *_ = made = new_feeds(make(kafka_bootstrap), f"{kafka_namespace}-emitted", 5)
-    url = f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
     async with asyncio.timeout(60), Gasoline.open(url, partitions=2) as gasoline, gasoline.worker([emits]):
         handle = await gasoline.dispatch(emits, topic.topic)
         assert await handle.output() == COUNT
@@ -64,18 +70,16 @@ async def test_consumer_of_what_is_committed_sees_each_emitted_record_once(
     }
 
 
-@pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
+@BOTH_DRIVERS
 async def test_topic_that_refuses_the_time_of_a_record_ends_the_run_and_the_partition_goes_on(
     make: Callable[[str], Driver],
-    driver_name: str,
+    url: str,
     kafka_bootstrap: str,
     kafka_namespace: str,
-    tmp_path: Path,
 ) -> None:
     client = make(kafka_bootstrap)
     (strict,) = new_feeds(client, f"{kafka_namespace}-strict", message_timestamp_before_max_ms="3600000")
     (easy,) = new_feeds(client, f"{kafka_namespace}-easy")
-    url = f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
     opening = Gasoline.open(url, partitions=1, clock=Yesterday())
     async with asyncio.timeout(60), opening as gasoline, gasoline.worker([emits]):
         refused = await gasoline.dispatch(emits, strict.topic)

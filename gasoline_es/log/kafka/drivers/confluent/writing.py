@@ -153,16 +153,12 @@ class ConfluentWriter(Writer):
         assert producer is not None, "fence first"
         deadline = time.monotonic() + self._timeout_s
         offsets = [-1] * len(records)
-        failed: list[Any] = []
-        refused: list[str] = []
+        failed: list[tuple[Any, str]] = []  # errors, with the topics of their records
 
         def delivered(place: int) -> Delivered:
             def note(error: Any, message: Any) -> None:
                 if error is not None:
-                    failed.append(error)
-                    if is_refused(error):
-                        refused.append(records[place].feed.topic)
-                        failed.insert(0, failed.pop())  # the others may only share its fate
+                    failed.append((error, records[place].feed.topic))
                 else:
                     offsets[place] = message.offset()
 
@@ -177,7 +173,9 @@ class ConfluentWriter(Writer):
         except Exception as error:
             return _not_written(producer, error)
         if failed:
-            return _not_written(producer, *failed, refused=refused[0] if refused else None)
+            # The others may only share the fate of one that was refused.
+            worst, refused = next((one for one in failed if is_refused(one[0])), (failed[0][0], None))
+            return _not_written(producer, worst, *(one for one, _ in failed), refused=refused)
         left_s = deadline - time.monotonic()
         if left or left_s <= 0:
             return NotWritten("the time was over before the commit")
