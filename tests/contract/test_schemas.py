@@ -76,7 +76,7 @@ SCHEDULES: dict[type[Any], st.SearchStrategy[Any]] = {
         ScheduleSkipped,
         times,
         times,
-        st.integers(1),
+        st.integers(1, 2**53),  # of times a second apart there are fewer in ten thousand years
         st.booleans(),
         st.sampled_from(["missed", "overlap", "refused"]),
         maybe_times,
