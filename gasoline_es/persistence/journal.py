@@ -64,11 +64,7 @@ Part = tuple[list[int], list[int], list[list[int]]]
 
 
 class Journal:
-    """Stores events, and reads them, in a namespace of one partition. All of it as of the call, whichever process wrote it.
-
-    One gap, on memory and file logs: another process may read its answer from the log before the owner, which wrote it, has
-    heard that its append is durable; until then what the owner itself reads is without that append.
-    """
+    """Stores events, and reads them, in a namespace of one partition. All of it as of the call, whichever process wrote it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

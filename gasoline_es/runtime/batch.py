@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gasoline_es.core.events import EventData, WorkflowDispatched
+from gasoline_es.core.events import EventData
+from gasoline_es.core.state import Summary
 from gasoline_es.errors import LogError
 from gasoline_es.log.port import NewRecord
 from gasoline_es.runtime.live import Live
@@ -26,10 +27,11 @@ class Batch:
     """
 
     __slots__ = (
-        "_dispatched",
+        "_findable",
         "attempts",
         "done",
         "facts",
+        "indexed",
         "lives",
         "published",
         "records",
@@ -51,23 +53,28 @@ class Batch:
         """Whether messages are among the records."""
         self.done: list[Done] = []
         self.attempts: list[Attempt] = []
-        self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}
-        """Those of the events that dispatch, by name and by each of their tags: a thousand may be on their way at once."""
+        self.indexed: set[str] = set()
+        """The workflows of which this changes by which tags they are found, or whether they are."""
+        self._findable: dict[tuple[str, ...], list[tuple[str, Mapping[str, str]]]] = {}
+        """Those of them that are found, by name and by each of their tags: a thousand may be on their way at once."""
 
-    def dispatched(self, live: Live, data: WorkflowDispatched) -> None:
-        """Note a dispatch: what a unique one has to look at besides the views."""
-        self._dispatched.setdefault((data.name,), []).append((live, data))
-        for tag, value in data.tags.items():
-            self._dispatched.setdefault((data.name, tag, value), []).append((live, data))
+    def index(self, summary: Summary) -> None:
+        """Note that a workflow stands so from now on: who looks for one has to look here besides the views."""
+        self.indexed.add(summary.id)
+        if summary.incomplete:
+            noted = (summary.id, summary.tags)
+            self._findable.setdefault((summary.name,), []).append(noted)
+            for tag, value in summary.tags.items():
+                self._findable.setdefault((summary.name, tag, value), []).append(noted)
 
-    def find(self, name: str, tags: Mapping[str, str]) -> Iterator[Live]:
-        """Yield the workflows of this name dispatched here whose tags contain ``tags``, in order."""
-        found: Sequence[tuple[Live, WorkflowDispatched]] = self._dispatched.get((name,), ())
+    def find(self, name: str, tags: Mapping[str, str]) -> Iterator[str]:
+        """Yield workflows of this name whose tags contained ``tags`` when they were noted, in order; one more than once."""
+        found: Sequence[tuple[str, Mapping[str, str]]] = self._findable.get((name,), ())
         if tags:
-            found = min((self._dispatched.get((name, tag, value), ()) for tag, value in tags.items()), key=len)
-        for live, data in found:
-            if tags.items() <= data.tags.items():
-                yield live
+            found = min((self._findable.get((name, tag, value), ()) for tag, value in tags.items()), key=len)
+        for workflow_id, its in found:
+            if tags.items() <= its.items():
+                yield workflow_id
 
     @property
     def empty(self) -> bool:

@@ -7,7 +7,7 @@ the partition was taken by somebody else, all of it is let go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -289,8 +289,7 @@ class Partition:
         kind = type(data)
         if kind in _INDEXED:
             batch.records.append(self._index_record(live, data, now_us))
-            if isinstance(data, ev.WorkflowDispatched):
-                batch.dispatched(live, data)
+            batch.index(summary)
         if hurry and not self._asked:
             self._ask()
 
@@ -398,6 +397,11 @@ class Partition:
         self._open.done.append(done)
         if not self._asked:
             self._ask()
+
+    @property
+    def appending(self) -> bool:
+        """Whether an append is under way: others may know more of it than is known here."""
+        return self._in_flight is not None
 
     def when_settled(self, done: Done) -> bool:
         """Call ``done`` once the append that is under way counts, or has failed; return False if there is none."""
@@ -550,15 +554,38 @@ class Partition:
 
     def _find_unique(self, command: Dispatch) -> str | None:
         """Find an incomplete workflow of this name with these tags in this partition, also among undurable ones."""
-        for workflow_id in self.views.find(command.name, command.tags):
-            live = self.lives.get(workflow_id)
-            if live is None or live.state.summary.incomplete:  # not in memory: as the views say
+        name, tags = command.name, command.tags
+        for workflow_id in self.views.find(name, tags):
+            if workflow_id not in self.lives or self._is_found(workflow_id, tags):  # not in memory: as the views say
                 return workflow_id
         for batch in (self._in_flight, self._open):
-            for live in batch.find(command.name, command.tags) if batch is not None else ():
-                if live.state.summary.incomplete:
-                    return live.id
+            for workflow_id in batch.find(name, tags) if batch is not None else ():
+                if self._is_found(workflow_id, tags):
+                    return workflow_id
         return None
+
+    def _is_found(self, workflow_id: str, tags: Mapping[str, str]) -> bool:
+        live = self.lives.get(workflow_id)
+        return live is not None and live.state.summary.incomplete and tags.items() <= live.state.summary.tags.items()
+
+    def may_find_another(
+        self, found: Summary | None, name: str, tags: Mapping[str, str], passed: Container[str]
+    ) -> bool:
+        """Whether the append under way may change which incomplete workflow with these tags is the oldest in the views."""
+        batch = self._in_flight
+        if batch is None:
+            return False
+        if found is not None and found.id in batch.indexed:
+            return True
+        for workflow_id in batch.find(name, tags):
+            live = self.lives.get(workflow_id)
+            if (
+                workflow_id not in passed
+                and live is not None
+                and (found is None or _is_older(live.state.summary, found))
+            ):
+                return True
+        return False
 
     # --- what stands beside workflows ---------------------------------------------------------------------------------
 
@@ -883,6 +910,10 @@ class Partition:
 
 def _goes_on(summary: Summary | None) -> bool:
     return summary is not None and summary.status in ("running", "sleeping")
+
+
+def _is_older(one: Summary, other: Summary) -> bool:
+    return (one.created_us, one.id) < (other.created_us, other.id)
 
 
 def _in_flight(views: Views, now_us: int) -> Iterator[str]:

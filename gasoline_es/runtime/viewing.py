@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Container, Coroutine, Iterable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -87,6 +87,13 @@ class Home(Protocol):
         ...
 
 
+def _first(views: Views, name: str, tags: Mapping[str, str], passed: Container[str]) -> Summary | None:
+    for workflow_id in views.find(name, tags):
+        if workflow_id not in passed and (summary := views.summary(workflow_id)) is not None:
+            return summary
+    return None
+
+
 class Viewing:
     """Loads, folds and stores views, and answers questions from them. One for each :class:`Home`."""
 
@@ -125,23 +132,24 @@ class Viewing:
             )
         }
 
-    async def asked(self, *, beside: bool = False, others_only: bool = False) -> Current:
+    async def asked(self, *, beside: bool = False, others_only: bool = False, under_way: bool = True) -> Current:
         """Ask for what there is in all partitions as of now, at once; those that were asked about need not be asked again.
 
         Where a network lies between, one question takes tens of milliseconds, whatever it is about: who looks into every
         partition asks here first, and hands what this returns to each look. ``beside``: also for what stands beside workflows.
-        ``others_only``: not whether those that seem to be owned are. Raises: as :meth:`views`; of damage each look tells.
+        ``others_only``: not whether those that seem to be owned are. ``under_way`` False: what appends that are under way bring
+        need not be there. Raises: as :meth:`views`; of damage each look tells.
         """
         every = range(self._log.partition_count)
         if not self._log.remote:
-            return {
-                *every
-            }  # nobody is to be asked, and no turn of the event loop goes by: a thousand looks come at once
+            if under_way and not others_only:
+                await self._know_durable(*every)
+            return {*every}  # nobody is to be asked
         owned = [index for index in every if index in self._home.partitions]
         others = [index for index in every if index not in self._home.partitions]
         topics = self._topics
         wanted = [topics.events, *((topics.schedules, topics.parked, topics.stored) if beside else ())]
-        asking = [] if others_only else [self._let_go_of_lost(*owned)]
+        asking = [] if others_only else [self._know_durable(*owned, under_way=under_way)]
         if others:
             asking.append(self._log.refresh(*((topic, index) for topic in wanted for index in others)))
         try:
@@ -162,7 +170,7 @@ class Viewing:
             whoever takes the partition over does not come to it.
         """
         if index not in current:
-            await self._let_go_of_lost(index)
+            await self._know_durable(index)
         if index not in self._home.partitions:
             async with self.folding[index]:
                 if index not in self._home.partitions:
@@ -261,32 +269,41 @@ class Viewing:
         """Return a partition's sequences as of now, by what is durable. Raises: as :meth:`views`."""
         return (await self._views_and_beside(index)).stored
 
-    async def _let_go_of_lost(self, *indexes: int) -> None:
-        """See to it that of these partitions those that seem to be owned are: another may have one and be writing there.
+    async def _know_durable(self, *indexes: int, under_way: bool = True) -> None:
+        """See to it that of these partitions, the views of those that are owned have what was durable when this was called.
 
-        That can be where a network lies between: who stood still for longer than others wait is not told. On return every one
-        that is owned was ours after this call began, and its views have what was under way then.
+        What is under way may be: whoever waits for it elsewhere can have read it from the log before it is told here. Where a
+        network lies between, another may have a partition that seems to be owned, and be writing there: who stood still for
+        longer than others wait is not told. On return every one that is owned was ours after this call began. No turn of the
+        event loop goes by where nothing is to be found out: a thousand looks come at once. ``under_way``: see :meth:`asked`.
         """
-        if self._log.remote:
-            owned = [partition for index in indexes if (partition := self._home.partitions.get(index)) is not None]
-            if owned:
-                await self._log.refresh()  # who owns what, as of now
-                await asyncio.gather(*map(self._let_go_if_lost, owned))
+        owned = [partition for index in indexes if (partition := self._home.partitions.get(index)) is not None]
+        if self._log.remote and owned:
+            await self._log.refresh()  # who owns what, as of now
+        unknown = [
+            partition for partition in owned if (under_way and partition.appending) or not self._is_ours(partition)
+        ]
+        if unknown:
+            await asyncio.gather(*map(self._know_durable_of, unknown))
 
-    async def _let_go_if_lost(self, partition: Partition) -> None:
+    def _is_ours(self, partition: Partition) -> bool:
+        """Whether a partition is owned, as far as the log was read."""
+        if not self._log.remote:
+            return True  # who owns it has let everybody know by a lock of the kernel's, or lives in this process
+        owner = self._log.owner(partition.index)
+        return owner is not None and (owner.incarnation, owner.epoch) == (self._log.incarnation, partition.epoch)
+
+    async def _know_durable_of(self, partition: Partition) -> None:
         told: asyncio.Future[LogError | None] = self._home.loop.create_future()
 
         def done(error: LogError | None) -> None:
             if not told.done():
                 told.set_result(error)
 
-        owner = self._log.owner(partition.index)
-        ours = owner is not None and (owner.incarnation, owner.epoch) == (self._log.incarnation, partition.epoch)
+        ours = self._is_ours(partition)
         if not ours:
             partition.when_durable(done)  # an append, also of nothing, finds out
-        elif not partition.when_settled(
-            done
-        ):  # others may have seen what is under way, and know more than the views here
+        elif not partition.when_settled(done):
             return
         error = await told
         if not partition.lost:
@@ -297,9 +314,11 @@ class Viewing:
         self._home.check()
 
     def stored_now(self, index: int) -> StoredView | None:
-        """The same without looking at the log, where this process owns the partition; None: it does not, or has to look."""
-        at_hand = index in self._home.partitions and self._home.failure is None and not self._log.remote
-        return self._views[index].stored if at_hand else None
+        """The same without a wait, where this process owns the partition; None: there is something to wait for."""
+        partition = self._home.partitions.get(index)
+        if partition is None or partition.appending or self._home.failure is not None or self._log.remote:
+            return None
+        return self._views[index].stored
 
     async def _views_and_beside(self, index: int, current: Current = NONE) -> Views:
         _ = await self.views(index, current)
@@ -328,24 +347,28 @@ class Viewing:
             return views.summary(workflow_id)
         return None if live.state.summary.pruned == "all" else live.state.summary
 
-    async def find(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> str | None:
+    async def find(self, name: str, tags: Mapping[str, str], passed: Collection[str] = ()) -> str | None:
         """Return the oldest incomplete workflow of this name with these tags, over all partitions, not among ``passed``."""
         found = await self.first(name, tags, passed)
         return None if found is None else found.id
 
-    async def first(self, name: str, tags: Mapping[str, str], passed: Iterable[str] = ()) -> Summary | None:
-        """The same, with where it stands."""
+    async def first(self, name: str, tags: Mapping[str, str], passed: Collection[str] = ()) -> Summary | None:
+        """The same, with where it stands.
+
+        Of what is under way it waits for no more than what may change the answer: who has to look before it decides, and so
+        one after the other, would else decide one thing in each append.
+        """
         best: Summary | None = None
-        current = await self.asked()
+        current = await self.asked(under_way=False)
         for index in range(self._log.partition_count):
-            views = await self.views(index, current)
-            for workflow_id in views.find(name, tags):
-                summary = views.summary(workflow_id)
-                if workflow_id in passed or summary is None:
-                    continue
-                if best is None or (summary.created_us, summary.id) < (best.created_us, best.id):
-                    best = summary
-                break
+            found = _first(await self.views(index, current), name, tags, passed)
+            partition = self._home.partitions.get(index)
+            if partition is not None and partition.may_find_another(found, name, tags, passed):
+                await self._know_durable_of(partition)
+                still = current if index in self._home.partitions else NONE
+                found = _first(await self.views(index, still), name, tags, passed)
+            if found is not None and (best is None or (found.created_us, found.id) < (best.created_us, best.id)):
+                best = found
         return best
 
     async def readable(self, index: int, current: Current = NONE) -> tuple[Views, LogCorrupt | None]:
@@ -374,7 +397,7 @@ class Viewing:
         The log is folded from its start. Raises: as :meth:`views`.
         """
         if index not in current:
-            await self._let_go_of_lost(index)
+            await self._know_durable(index)
         end = await self._decided_end(index, self._topics.events, current)
         past = self._keeper.past(wanted)
         records = self._log.read(self._topics.events, index, 0, end)

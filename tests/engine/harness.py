@@ -91,6 +91,11 @@ class ScriptedLog(Log):
         """The append that clears the gate as it comes there, by its number; 0: none does."""
         self.closed = asyncio.Event()
         """Set when that append has come there. Who opens the gate before has it closed for good afterwards."""
+        self.learns = asyncio.Event()
+        """While cleared, appends that are written wait before this process learns it; others can read them."""
+        self.learns.set()
+        self.unknown = asyncio.Event()
+        """Set whenever an append waits so."""
         self.refused = asyncio.Event()
         """Set whenever an append was given an error by the script."""
         self.reached = asyncio.Event()
@@ -132,6 +137,9 @@ class ScriptedLog(Log):
         self.appended.append(list(sections))
         if fate == "unanswered":
             await self._die()
+        if not self.learns.is_set():
+            self.unknown.set()
+            await self.learns.wait()
         for event in self.written:
             event.set()  # who waits comes next on the loop, when the engine has seen the outcomes
         return outcomes

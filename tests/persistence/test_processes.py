@@ -23,6 +23,7 @@ from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.port import Outcome, Section
 from gasoline_es.persistence import GasolineApplicationRecorder, GasolineFactory
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
+from gasoline_es.runtime.lending import Not
 from tests.engine.conftest import kafka_world
 from tests.engine.harness import Fate, Process, World, kills, soon
 from tests.kafka.cluster_of_memory import Cluster, Fault
@@ -208,6 +209,22 @@ async def test_of_appends_that_exclude_each_other_one_counts_whichever_process_a
         lambda view: Selection("decisions", view.matching("decisions", only.query, 0, None), view.end("decisions"))
     )
     assert ([event.seq for event in found], last) == ([1], 2)
+
+
+async def test_what_another_process_has_read_already_is_there_for_the_owner(world: World) -> None:
+    (a, here), (_, there) = await process(world), await process(world)
+    await here.store(events("a", 1))
+    a.log.learns.clear()
+
+    assert await soon(there.store(events("b", 1))) == 2
+    assert await end(there) == 2
+    assert here.look_now(lambda view: view.end("events")) is Not.NOW
+    question = asyncio.ensure_future(end(here))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    a.log.learns.set()
+
+    assert await soon(question) == 2
 
 
 async def test_who_is_killed_is_succeeded_by_whoever_asks(world: World) -> None:

@@ -83,6 +83,8 @@ APPEND_LIMIT_S: Final = 10.0
 """So long one transaction may take, by the broker's clock, too."""
 SIGN_LIMIT_S: Final = 2.0
 """So long the transaction of a sign of life may take at least."""
+SIGN_REST_S: Final = 0.1
+"""No more than one sign in this time, however soon somebody is taken for dead: everybody reads them all."""
 ASK_LIMIT_S: Final = 60.0
 """A read waits for the broker no longer than this."""
 CLOSE_LIMIT_S: Final = 5.0
@@ -503,7 +505,9 @@ class KafkaLog(Log):
             # One that dies in the middle keeps everybody from reading on for so long.
             limit_s = max(self._silent_after_s / 3, SIGN_LIMIT_S)
             sender = self._sender(f"sign.{self.incarnation}", limit_s, OfSigns())
-            signs = self._signs = Signs(self._workers, self.incarnation, sender, self._silent_after_s / 3)
+            signs = self._signs = Signs(
+                self._workers, self.incarnation, sender, max(self._silent_after_s / 3, SIGN_REST_S)
+            )
             signs.start()
         return signs
 
