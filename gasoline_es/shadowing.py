@@ -35,4 +35,13 @@ def check_package() -> None:
     )
 
 
+def is_found_anew() -> bool:
+    """Whether another process that gets this one's path would find this library's package too, and not a module before it."""
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    specs = (find(_NAME, None) for find in finders if find is not None)
+    spec = next((one for one in specs if one is not None), None)
+    places = None if spec is None else spec.submodule_search_locations
+    return places is not None and PathFinder.find_spec(_OURS_ALONE, list(places)) is not None
+
+
 check_package()  # importing is enough where no call can stand above the import of `projections`

@@ -17,6 +17,7 @@ from gasoline_es.errors import ProjectionStopped
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Log
 from gasoline_es.orphans import end_with_parent
+from gasoline_es.shadowing import is_found_anew
 from projections.definition import Projection
 from projections.generation_fold import GenerationFold
 from projections.stores.opening import open_store
@@ -40,8 +41,8 @@ class Share:
 
 
 def shares(log: Log, store: str | None, meta: Meta, projection: Projection, jobs: int) -> list[Share]:
-    """Return a share for each of so many processes; none if others cannot open the log, or cannot be given the projection."""
-    if jobs < 2 or not log.url.startswith("file:"):
+    """Return a share for each of so many processes; none if others cannot open the log, or be given the projection."""
+    if jobs < 2 or not log.url.startswith("file:") or not is_found_anew():
         return []
     try:
         pickle.dumps(projection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def shared(request: pytest.FixtureRequest) -> Path:
             f"{request.node.name} needs the folder of real input beside the repository (../shared), and it is not there"
         )
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command puts in Python's path, for as long as the process lives, is gone with the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.fixture

@@ -94,6 +94,19 @@ async def test_what_a_process_that_died_has_left_is_folded_here(tmp_path: Path) 
     await log.close()
 
 
+async def test_who_has_a_module_in_the_librarys_way_builds_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line puts the folder of the code first: what others load by that path is not this library any more."""
+    log = await open_log(f"file:{tmp_path}/log")
+    meta = Meta("seen", 1, log.log_id, "default", 1, "building")
+    assert len(shares(log, None, meta, seen, 2)) == 2
+    (tmp_path / "projections.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert shares(log, None, meta, seen, 2) == []
+    await log.close()
+
+
 async def test_a_projection_that_others_cannot_load_is_folded_here(tmp_path: Path) -> None:
     log = await open_log(f"file:{tmp_path}/log")
     meta = Meta("turnover", 1, log.log_id, "default", 1, "building")
