@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gasoline_es.core.announced import Announced
-from projections.announced import Said
 from projections.database import PLACE, held, kind_of, run
+from projections.registry import Said
 
 _TABLES: Final = """
 CREATE TABLE worker_rows (worker TEXT NOT NULL, partition INTEGER NOT NULL, time_us BIGINT NOT NULL, said TEXT,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from projections import announced_table, sequence_table, standing_table, workflow_table
-from projections.announced import AnnouncedChanges, AnnouncedView
+from projections import announced_table, letter_table, sequence_table, standing_table, workflow_table
 from projections.announced_table import AnnouncedTable
 from projections.kept_feed import Feed, Pending
+from projections.letter_table import LetterTable
 from projections.parked import ParkedView
+from projections.registry import RegistryChanges, RegistryView
 from projections.schedules import ScheduleView
 from projections.sequence_table import SequenceTable
 from projections.standing import StandingChanges
@@ -26,7 +27,7 @@ TOPICS: Final = ("events", "schedules", "parked", "stored", "registry")
 
 def make_tables(db: Any) -> None:
     """Make the tables and views in a new generation."""
-    for module in (workflow_table, standing_table, sequence_table, announced_table):
+    for module in (workflow_table, standing_table, sequence_table, announced_table, letter_table):
         module.make_tables(db)
 
 
@@ -39,6 +40,7 @@ class Tables:
         self.parked: Final = parked_table(db)
         self.sequences: Final = SequenceTable(db)
         self.announced: Final = AnnouncedTable(db)
+        self.letters: Final = LetterTable(db)
 
     def ask(self, question: Callable[[Tables], T]) -> T:
         """Ask these tables."""
@@ -55,8 +57,9 @@ class Tables:
                 table.write(partition, changes.rows)
             case StoredChanges():
                 self.sequences.write(partition, changes.records)
-            case AnnouncedChanges():
+            case RegistryChanges():
                 self.announced.write(partition, changes.said)
+                self.letters.write(partition, changes.letters)
             case _:
                 raise AssertionError(f"{type(changes).__name__} is of no table")
         return None
@@ -72,7 +75,7 @@ class Tables:
                 feed.load(next_offset, self.parked.rows(partition))
             case StoredView():
                 feed.load(next_offset, self.sequences.ends(partition), self.sequences.tracked(partition))
-            case AnnouncedView():
-                feed.load(next_offset)
+            case RegistryView():
+                feed.load(next_offset, self.letters.waiting(partition))
             case _:
                 raise AssertionError(f"{type(feed).__name__} is of no table")

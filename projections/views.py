@@ -28,12 +28,12 @@ from gasoline_es.core.filters import Filters
 from gasoline_es.core.ports import Located, OnTagged, Prunable, Received, Tally
 from gasoline_es.core.state import Status, Summary, created, ended
 from gasoline_es.log.port import Record
-from projections.announced import AnnouncedView
 from projections.current import CurrentState
 from projections.history import HistoryIndex, located, received
 from projections.kept_feed import Feed
 from projections.parked import ParkedView
 from projections.queues import SignalQueues
+from projections.registry import RegistryView
 from projections.schedules import KeptSchedules, ScheduleView
 from projections.stored import KeptSequences, StoredView
 from projections.tags import TagIndex
@@ -120,7 +120,7 @@ class Beside:
         self.schedules = ScheduleView(kept)
         self.parked = ParkedView(kept=kept is not None)
         self.stored = StoredView(kept)
-        self.announced = AnnouncedView(kept=kept is not None)
+        self.registry = RegistryView(kept=kept is not None)
 
     def feeds(self) -> dict[str, Feed]:
         """Return them by the last words of their topics' names."""
@@ -128,7 +128,7 @@ class Beside:
             "schedules": self.schedules,
             "parked": self.parked,
             "stored": self.stored,
-            "registry": self.announced,
+            "registry": self.registry,
         }
 
 
@@ -161,7 +161,7 @@ class PartitionViews:
         self._queues = SignalQueues()
         self.beside = Beside() if beside is None else beside
         self.schedules, self.parked, self.stored = self.beside.schedules, self.beside.parked, self.beside.stored
-        self.announced = self.beside.announced
+        self.registry = self.beside.registry
         self.on_tagged: OnTagged | None = None
         """Called with the name and the tags of a workflow, for each event that gives it some, or once for several of them."""
 

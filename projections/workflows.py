@@ -21,7 +21,7 @@ from projections.workflow_rows import WorkflowRow
 T = TypeVar("T")
 
 NAME: Final = ENGINES
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the rows and of the folds that make them: whoever changes what stands in a row, or when, counts it up."""
 
 

@@ -9,11 +9,15 @@ The value of one, on every log, is a JSON object:
 ``record`` names it in its partition (of Kafka, the offset). A value that is no UTF-8 is under ``value_base64`` instead, a
 tombstone's is null, and one that does not fit beside the rest is left out, with ``"value_omitted":true``. So are a key (it is
 empty then, that of the record too) and headers (none are told), with ``"key_omitted":true`` and ``"headers_omitted":true``.
+
+What is refused where it was not read waits in the registry of the partition that refuses it, until its topic can be written
+(decision 0038): a record with a key of its own, which is taken back in the append that writes the letter.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -29,6 +33,8 @@ KEY_BYTES_MAX: Final = 50_000
 """As JSON. A record has it twice, in its value too."""
 HEADERS_BYTES_MAX: Final = 100_000
 """As JSON, of all of them together."""
+WAITING: Final = "letter/"
+"""What the registry's keys of letters that wait begin with."""
 TIME_US_MAX: Final = 253_402_300_800 * MICROSECONDS - 1
 """The end of the year 9999. What is said to be later was written then, and what has no time in 1970."""
 
@@ -133,6 +139,43 @@ def read_letter(members: Any) -> Letter:
         key_omitted=bool(members.get("key_omitted", False)),
         headers_omitted=bool(members.get("headers_omitted", False)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A dead letter that waits in the registry. ``key`` and ``value`` are those of the record that it becomes."""
+
+    to: str
+    to_partition: int
+    pipeline: str
+    key: str
+    value: bytes
+
+    def json(self) -> bytes:
+        """Write it as the value of its record."""
+        told = {"to": self.to, "to_partition": self.to_partition, "pipeline": self.pipeline, "key": self.key}
+        return orjson.dumps({**told, "letter": orjson.Fragment(self.value)})
+
+    @classmethod
+    def read(cls, raw: bytes) -> Waiting:
+        """Read what :meth:`json` wrote. Raises: ValueError: it is none."""
+        try:
+            told = orjson.loads(raw)
+            texts = [str(told[name]) for name in ("to", "pipeline", "key")]
+            return cls(texts[0], int(told["to_partition"]), texts[1], texts[2], orjson.dumps(told["letter"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a letter that waits: {error!r}") from error
+
+
+def waiting_key(letter: Letter, workflow_id: str) -> str:
+    """Return the registry's key of a letter whose command to a workflow was refused; the same one if it is refused again."""
+    place = "\0".join((letter.pipeline, letter.topic, str(letter.partition), letter.record, workflow_id))
+    return f"{WAITING}{letter.to}/{hashlib.sha256(place.encode()).hexdigest()[:32]}"
+
+
+def waits_for(key: str) -> str:
+    """Return the topic that a letter goes to, by the registry's key of it."""
+    return key.split("/")[1]
 
 
 def _written(value: bytes) -> bytes:

@@ -171,8 +171,13 @@ class WrittenRecord(Protocol):
     def time_us(self) -> int: ...
 
 
-class AnnouncedView(BesideView, Protocol):
-    """What workers have said in one partition's registry about what they run."""
+class RegistryView(BesideView, Protocol):
+    """What stands in one partition's registry: what workers have said about what they run, and dead letters that wait."""
+
+    @property
+    def letters(self) -> Mapping[str, int]:
+        """The offsets of letters that wait, by key, in the order in which they came."""
+        ...
 
     def apply(self, records: Iterable[WrittenRecord], first_offset: int, place: int, /) -> None:
         """Fold records of the registry that have become durable one after the other, all at ``place``."""
@@ -240,7 +245,7 @@ class Views(Protocol):
     def stored(self) -> StoredView: ...
 
     @property
-    def announced(self) -> AnnouncedView: ...
+    def registry(self) -> RegistryView: ...
 
     def apply(
         self,

@@ -22,6 +22,7 @@ import orjson
 
 from gasoline_es.clock import Clock, SystemClock
 from gasoline_es.core.durations import format_time
+from gasoline_es.core.letters import WAITING
 from gasoline_es.core.moving import (
     KEY,
     STREAMS,
@@ -230,6 +231,17 @@ async def _closing(log: Log) -> AsyncGenerator[Log]:
         yield log
     finally:
         await log.close()
+
+
+def _waiting(log: Log, topic: str, partition: int, stop: int) -> dict[str, int]:
+    """Return where the dead letters are that wait in a partition of the registry, by their keys."""
+    found: dict[str, int] = {}
+    for record in log.read(topic, partition, 0, stop):
+        if record.key.startswith(WAITING):
+            found.pop(record.key, None)
+            if record.value is not None and record.offset is not None:
+                found[record.key] = record.offset
+    return found
 
 
 # --- taking both places -----------------------------------------------------------------------------------------------
@@ -543,6 +555,7 @@ class _Copying:
             tallies[name] = await self._stream(name, place, write=write)
         tallies["index"] = await self._index(place, write=write)
         tallies["inbox"] = await self._inbox(place, write=write)
+        await self._letters(place, write=write)
         if write:
             self._found.update({name: tally.found for name, tally in tallies.items()})
         else:
@@ -650,6 +663,26 @@ class _Copying:
                 raise self._not_of(topic, home, found)
         await writing.flush()
         return tally
+
+    async def _letters(self, place: Log, *, write: bool) -> None:
+        """Dead letters that wait in the registry, of which nothing else goes along. By its key each is there once."""
+        topic, count = self._topics.registry, self._new.partition_count
+        await self._ready(place, topic)
+        there = [_waiting(place, topic, home, place.end(topic, home)) for home in range(count)]
+        writing = _Writing(self._to, owned=True)
+        for index in self._from.owned:
+            home = index % count
+            for key, at in _waiting(self._old, topic, index, self._from.end("registry", index)).items():
+                (record,) = self._old.read(topic, index, at, at + 1)
+                found = there[home].get(key)
+                if found is not None:
+                    self._compare(topic, home, record, next(place.read(topic, home, found, found + 1)))
+                elif write:
+                    await writing.add(topic, home, record)
+                else:
+                    raise self._missing(topic, home, record)
+                await self._step(0)
+        await writing.flush()
 
     async def _copy_messages(self) -> None:
         """Messages that have not expired. Nobody promises that none is lost: those that are there are there once."""

@@ -38,6 +38,7 @@ from gasoline_es.runtime.recording import Recording
 from gasoline_es.runtime.timers import Timers
 from gasoline_es.runtime.unparking import Unparking
 from gasoline_es.runtime.viewing import Viewing
+from gasoline_es.runtime.waiting_letters import WaitingLetters
 from gasoline_es.runtime.watching import Watches
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Node:
         self._shown = not log.remote
         """Whether the others know that something may come from this process. On one machine they always do."""
         self.viewing = Viewing(self, keeper)
+        self._letters = WaitingLetters(self)
         """The views of all partitions, owned or not."""
         self.recording = Recording()
         self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
@@ -215,6 +217,8 @@ class Node:
         if self.driver is not None:
             self.drive(partition)
         partition.arm_all()
+        if views.registry.letters:
+            self._letters.look_after(partition)
         for callback in list(self._on_taken):
             callback(partition)
         return partition
@@ -511,6 +515,10 @@ class Node:
 
     def buried(self, pipeline: str) -> None:
         self.recording.dead_letters[pipeline] += 1
+
+    def letters_wait(self, partition: Partition) -> None:
+        if self.partitions.get(partition.index) is partition:
+            self._letters.look_after(partition)
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         if worker == self.log.incarnation:

@@ -49,7 +49,7 @@ from gasoline_es.core.emitted import emitted_headers
 from gasoline_es.core.error_info import error_info, shortened
 from gasoline_es.core.events import ErrorInfo
 from gasoline_es.core.ids import partition_of
-from gasoline_es.core.letters import Letter
+from gasoline_es.core.letters import Letter, Waiting, waiting_key
 from gasoline_es.core.location import format_location
 from gasoline_es.core.packets import Packet, encode_packet
 from gasoline_es.core.ports import BesideView, Views
@@ -157,7 +157,10 @@ class Hooks(Protocol):
         ...
 
     def buried(self, pipeline: str) -> None:
-        """A dead letter of a pipeline goes out with the next append."""
+        """A dead letter of a pipeline goes out, or waits for its topic, with the next append."""
+
+    def letters_wait(self, partition: Partition) -> None:
+        """Dead letters wait in the registry: they are to go to their topics."""
 
     def yield_to(self, partition: Partition, worker: str) -> None:
         """A worker asks for the partition."""
@@ -503,7 +506,7 @@ class Partition:
                 if (why := self._send_or_decide(command, letter)) is not None:
                     failed = failed or why
             if failed is not None:
-                self.bury(letter, failed)
+                self._bury(letter, failed)
                 refused.append(failed)
         self._open.records.append(self._registry_record(key, orjson.dumps(position)))
         self.hurry()
@@ -523,14 +526,43 @@ class Partition:
             error = refused
         return None if error is None else error_info(error)
 
-    def bury(self, letter: Letter, reason: ErrorInfo) -> None:
-        """Write a dead letter, in the same append as what is decided here."""
+    def _bury(self, letter: Letter, reason: ErrorInfo) -> None:
+        """Write a dead letter, in the same append as what is decided here: its reader has seen that it can be written."""
         value = letter.because(shortened(reason, REASON_BYTES_MAX))
-        record = NewRecord(letter.to, letter.to_partition, letter.key, value, self._clock.now_us())
-        self._open.records.append(record)
+        self._open.records.append(NewRecord(letter.to, letter.to_partition, letter.key, value, self._clock.now_us()))
         self._hooks.buried(letter.pipeline)
         if not self._asked:
             self._ask()
+
+    def _let_wait(self, letter: Letter, workflow_id: str, reason: ErrorInfo) -> None:
+        """Have a dead letter wait in the registry, in the same append as what is decided here.
+
+        Its topic may be gone since it was read: written here, it would take down with it all that is decided.
+        """
+        value = letter.because(shortened(reason, REASON_BYTES_MAX))
+        waiting = Waiting(letter.to, letter.to_partition, letter.pipeline, letter.key, value)
+        self._open.records.append(self._registry_record(waiting_key(letter, workflow_id), waiting.json()))
+        self._hooks.buried(letter.pipeline)
+        if not self._asked:
+            self._ask()
+
+    def waiting_letter(self, key: str) -> Waiting | None:
+        """Read a letter that waits in the registry; None: it does not read. Raises: LogError."""
+        at = self.views.registry.letters[key]
+        for record in self._log.read(self._topics.registry, self.index, at, at + 1):
+            if record.key == key and record.value is not None:
+                try:
+                    return Waiting.read(record.value)
+                except ValueError:
+                    break
+        return None
+
+    def send_waiting(self, letters: Sequence[tuple[str, NewRecord]], done: Done) -> None:
+        """Write letters that have waited under these keys of the registry, and take them back there, in one append."""
+        if not self.lost:
+            for key, record in letters:
+                self._open.records += (record, self._registry_record(key, None))
+        self.when_durable(done)
 
     def position_of(self, key: str) -> Position | None:
         """Return the newest durable position of this key of the registry; None: there is none. Reads backwards."""
@@ -722,7 +754,7 @@ class Partition:
                 reason.message,
                 extra={"pipeline": letter.pipeline, "topic": letter.topic, "record": letter.record},
             )
-            self.bury(letter, reason)
+            self._let_wait(letter, command.workflow_id, reason)
 
     def _answer(self, request_id: str, client: str, reply: Reply) -> None:
         partition = self._topics.reply_partition(client, self._log.partition_count)
@@ -846,7 +878,9 @@ class Partition:
         registry = self._topics.registry
         said = [record for record in batch.records if record.topic == registry]
         if said:
-            self.views.announced.apply(said, outcome.offsets[registry], outcome.place)
+            self.views.registry.apply(said, outcome.offsets[registry], outcome.place)
+            if self.views.registry.letters:
+                self._hooks.letters_wait(self)
 
     def _roll_back(self, batch: Batch, error: LogError) -> None:
         """None of it happened: forget every decision since the last good append, and read again what others sent."""

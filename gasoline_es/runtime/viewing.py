@@ -222,7 +222,7 @@ class Viewing:
         while views.drifted:  # the former owner has stored what was only folded now
             views = await self._load(index, views)
             await self._fold(index, end)
-        for view, topic in [*self._beside(index), (views.announced, self._topics.registry)]:
+        for view, topic in [*self._beside(index), (views.registry, self._topics.registry)]:
             await self._fold_into(view, topic, index, ownership.ends.get(topic, 0))
         return views
 

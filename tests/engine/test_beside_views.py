@@ -19,11 +19,11 @@ from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Record
 from gasoline_es.persistence.journal import Journal, Selection, StoreIds
 from gasoline_es.runtime import viewing
-from projections.announced import AnnouncedView
 from projections.building import rebuild
 from projections.comparing import verify
 from projections.keeping import StoreKeeper
 from projections.parked import ParkedView
+from projections.registry import RegistryView
 from projections.schedules import ScheduleView
 from projections.stored import StoredView
 from projections.stores.opening import open_store
@@ -33,7 +33,7 @@ from tests.engine.harness import Process, World, soon, when
 from tests.engine.workflows import Note, one_note
 
 TAGS = {"order": "A17"}
-FEEDS = (ScheduleView, ParkedView, StoredView, AnnouncedView)
+FEEDS = (ScheduleView, ParkedView, StoredView, RegistryView)
 
 new_store_id = StoreIds()
 

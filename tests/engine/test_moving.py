@@ -16,6 +16,7 @@ import pytest
 from gasoline_es import ActivityContext, Gasoline, WorkflowContext, activity, workflow
 from gasoline_es.core.commands import Request, SendSignal, encode_request
 from gasoline_es.core.ids import partition_of
+from gasoline_es.core.letters import WAITING, Waiting
 from gasoline_es.core.topics import OWNERS_TOPICS
 from gasoline_es.errors import CopyRefused, LogCorrupt, LogError, LogMoved, NoSpace
 from gasoline_es.log import copying
@@ -262,6 +263,32 @@ async def test_there_and_back_again_everything_is_as_it_was(place: NewWorld) -> 
 
 
 # --- only one place is open ------------------------------------------------------------------------------------------------
+
+
+async def test_dead_letters_that_wait_for_their_topic_go_along_and_are_there_once(place: NewWorld) -> None:
+    old, new = place("kafka"), place("file")
+    process = await old.worker(echo)
+    waiting = Waiting("late.dead-letter", 0, "late", "key", b'{"reason":"no"}')
+    for index in (0, 3):
+        told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
+        process.node.partitions[index].note(f"{WAITING}late.dead-letter/{index}", waiting.json(), told.set_result)
+        process.node.partitions[index].hurry()
+        assert await soon(told) is None
+    await process.stop()
+
+    await move(old, new, 2)
+
+    there = await new.worker(echo)
+    source = await there.log.source("late.dead-letter", 0)
+    found: list[bytes | None] = []
+    while len(found) < 2:
+        found += [named.record.value for named in await soon(source.poll(10))]
+        await asyncio.sleep(0.01)
+    assert found == [waiting.value] * 2
+    async with asyncio.timeout(20):
+        while any(one.views.registry.letters for one in there.node.partitions.values()):
+            await asyncio.sleep(0.01)
+    await source.close()
 
 
 @pytest.mark.parametrize("kinds", [("memory", "file"), ("file", "kafka"), ("kafka", "memory")])

@@ -16,19 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka as _confluent
+import confluent_kafka.admin as _admin
 import pytest
 
-from gasoline_es import Gasoline
+from gasoline_es import Gasoline, Signal
+from gasoline_es.core.ids import partition_of, partition_of_slot, workflow_id_from_key
+from gasoline_es.core.topics import Topics
 from gasoline_es.log.kafka.drivers.port import Driver
-from gasoline_es.pipelines import Dispatch, Incoming
+from gasoline_es.pipelines import Dispatch, Incoming, Send
 from tests.kafka.conftest import new_feeds
 from tests.kafka.pipeline import relay
 from tests.kafka.raw import read_messages
 from tests.kafka_server import own_broker
 
 confluent: Any = _confluent
+admin_of: Any = _admin
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 5
+
+
+class Word(Signal):
+    pass
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
@@ -49,6 +57,12 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     producer.begin_transaction()
     producer.produce(topic, "no number", "key 1")
     producer.commit_transaction(60)
+
+
+def produce_one(bootstrap: str, topic: str, partition: int, value: str) -> None:
+    producer = confluent.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, value, "key", partition=partition, on_delivery=_delivered)
+    assert producer.flush(30) == 0
 
 
 def _delivered(error: Any, message: Any) -> None:
@@ -91,6 +105,45 @@ async def test_each_record_of_a_topic_leads_to_one_of_another(
     first, second = read_all(kafka_bootstrap, letters)
     assert first["value"] == second["value"] == "no number"
     assert (first["pipeline"], second["pipeline"]) == ("first", "again")
+
+
+@pytest.mark.parametrize("driver_name", ["confluent", pytest.param("kafka-python", marks=pytest.mark.soak)])
+async def test_what_other_partitions_refuse_waits_for_a_topic_that_is_gone(
+    make: Callable[[str], Driver], driver_name: str, kafka_bootstrap: str, kafka_namespace: str, tmp_path: Path
+) -> None:
+    source, letters, sink = made(make(kafka_bootstrap), kafka_namespace)
+    url = f"kafka://{kafka_bootstrap}/{kafka_namespace}?driver={driver_name}&state_dir={tmp_path}"
+    nobody = [workflow_id_from_key(kafka_namespace, "relay", str(number)) for number in range(6)]
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka_bootstrap})
+
+    async with asyncio.timeout(150), Gasoline.open(url, partitions=3) as gasoline, gasoline.worker([relay]):
+        reads = [
+            partition_of_slot(Topics(kafka_namespace).source_slot(source, source, n), 3) for n in range(PARTITIONS)
+        ]
+        elsewhere = [one for one in nobody if partition_of(one, 3) != reads[0]]
+        assert elsewhere
+
+        def take(number: Incoming[int]) -> Dispatch[tuple[str, int]] | list[Send]:
+            if number.value:
+                return Dispatch(relay, (sink, number.value))
+            return [Send(Word(), to=one) for one in elsewhere]
+
+        async with gasoline.ingest(source, take, model=int):
+            produce_one(kafka_bootstrap, source, 0, "1")
+            while len(await asyncio.to_thread(read_all, kafka_bootstrap, sink)) < 1:
+                await asyncio.sleep(0.1)
+            admin.delete_topics([letters])[letters].result(30)
+            produce_one(kafka_bootstrap, source, 0, "0")
+            produce_one(kafka_bootstrap, source, 0, "2")
+            while len(await asyncio.to_thread(read_all, kafka_bootstrap, sink)) < 2:  # the pipeline goes on
+                await asyncio.sleep(0.1)
+            ran = await gasoline.dispatch(relay, (sink, 3))  # and so does everything else
+            await ran.output()
+            new_feeds(make(kafka_bootstrap), letters, 1)
+            while len(found := await asyncio.to_thread(read_all, kafka_bootstrap, letters)) < len(elsewhere):
+                await asyncio.sleep(0.1)
+    assert Counter(one["reason"]["type"] for one in found) == {"WorkflowNotFound": len(elsewhere)}
+    assert sorted(read_all(kafka_bootstrap, sink)) == [1, 2, 3]
 
 
 # --- under fire -------------------------------------------------------------------------------------------------------

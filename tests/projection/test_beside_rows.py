@@ -45,9 +45,9 @@ from gasoline_es.core.stored_events import (
 from gasoline_es.core.storing import Query
 from gasoline_es.core.timetable import Cron, Every
 from gasoline_es.log.port import Offset, Record
-from projections.announced import AnnouncedView
 from projections.kept_feed import Feed
 from projections.parked import ParkedView
+from projections.registry import RegistryView
 from projections.schedules import ScheduleView
 from projections.stored import StoredView
 from projections.stores.sqlite_connection import connect_memory
@@ -444,7 +444,7 @@ def test_of_each_worker_the_newest_word_counts_in_whatever_partition_it_was_said
         said = Announced("w1", "2026-01-01T00:00:00.000000Z", "1", ("order",), ("charge", "ship"))
         script = [(0, "w1", 1, said.json()), (0, "w2", 2, said.json()), (1, "w1", 3, None), (1, "w3", 3, b"{")]
         for partition, worker, time_us, value in script:
-            view = AnnouncedView(kept=True)
+            view = RegistryView(kept=True)
             key = announced_as(worker)
             view.fold([
                 Record("default.registry", partition, Offset(0), "inbox/0", b"{}", 0),

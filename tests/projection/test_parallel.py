@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ async def test_who_has_a_module_in_the_librarys_way_builds_in_one_process(
     meta = Meta("seen", 1, log.log_id, "default", 1, "building")
     assert len(shares(log, None, meta, seen, 2)) == 2
     (tmp_path / "projections.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     assert shares(log, None, meta, seen, 2) == []
     await log.close()
 
