@@ -10,6 +10,10 @@
 
 All else stays: sequences of stored events, topics of others, and whatever bears no name of ours. Pure: the time comes in.
 
+The last record of a partition of ``events`` and ``registry`` stays also where it is a tombstone: whoever folds stands at a
+record, so a new fold that finds the last ones gone would never come to where an old one stood. (Kafka's cleaner leaves the
+newest segment alone, so it is so there.)
+
 Records are shown by the log in no promised order but for this: what is not sealed comes last. Nothing is given up for the
 sake of a record that is not sealed; but while one is there that a tombstone takes back, the tombstone stays.
 """
@@ -109,7 +113,7 @@ class _Known:
     """Subject → the offset of the newest event 1 of it."""
     marks: dict[str, _Mark] = field(default_factory=dict[str, _Mark])
     last: int = -1
-    """Of events, the offset of the last one, sealed or not."""
+    """The offset of the last record, sealed or not."""
 
 
 class Retention:
@@ -156,6 +160,7 @@ class Retention:
         known = self._known.get(feed)
         if known is None:
             known = self._known[feed] = _Known()
+        known.last = max(known.last, record.offset)
         kind = _kind(record.topic)
         if kind in _BY_KEY:
             self._observe_key(known, record, record.offset, sealed)
@@ -164,7 +169,6 @@ class Retention:
             if sealed and seq == "1":
                 known.begun[subject] = max(record.offset, known.begun.get(subject, -1))
         elif self._reviewing:
-            known.last = max(known.last, record.offset)
             mark = known.marks.get(record.key.rpartition("/")[0])
             if mark is not None and record.offset < mark.offset:
                 mark.older = True
@@ -240,6 +244,8 @@ class Retention:
         if known is None or record.offset is None:
             return None
         if kind in _BY_KEY:
+            if kind == "registry" and record.offset == known.last:
+                return None
             return self._key_gives_up(known, record, record.offset)
         subject, _, seq = record.key.rpartition("/")
         if kind in _STREAMS:
@@ -266,7 +272,7 @@ class Retention:
             assert self._pruned is not None
             kept = int(seq) in mark.keeps or not self._pruned.removes(workflow_id, int(seq))
             return None if kept else PRUNED
-        if offset == known.last:  # whoever waits for the end waits for an offset that a record has
+        if offset == known.last:
             return None
         gone_us = mark.gone_us
         return TOMBSTONE if gone_us is not None and not mark.older and self._reviewed(gone_us) else None
