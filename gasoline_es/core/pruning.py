@@ -23,6 +23,9 @@ from gasoline_es.errors import GasolineError
 ERROR_BYTES_KEPT: Final = 2_000
 """So much of each part of an error stands in the event; the whole of it is in that of the workflow's end, which stays."""
 
+PRUNES: Final = b'"gasoline.workflow.pruned.'
+"""What stands in each event that prunes a workflow, and in whatever quotes one."""
+
 T = TypeVar("T")
 
 Ends = tuple[ev.Fact, ev.Fact]
@@ -68,6 +71,11 @@ def prune(summary: Summary, ends: Ends, command: Prune) -> tuple[list[ev.EventDa
 def _brief(error: ev.ErrorInfo) -> ev.ErrorInfo:
     cut = shortened(error, ERROR_BYTES_KEPT)
     return ev.ErrorInfo(cut.type, cut.message)
+
+
+def may_prune(value: bytes | None) -> bool:
+    """Whether a record of the events topic may be one that prunes a workflow. It costs no decoding."""
+    return value is not None and PRUNES in value
 
 
 def left(facts: Iterable[T], fact: Callable[[T], ev.Fact]) -> list[T]:
