@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gasoline_es.cli.projected import Shown, all_of
 from gasoline_es.errors import HorizonMoved, WorkflowNotFound
 from gasoline_es.log.opening import open_log
 from gasoline_es.runtime.viewing import Viewing
@@ -171,3 +172,43 @@ async def test_views_are_built_anew_after_the_last_that_workers_said_of_themselv
     again = await worker(filed)
     assert await again.gasoline.counts() == {"ledger": {"complete": 2}}
     await again.stop()
+
+
+async def test_what_is_behind_is_counted_without_what_is_gone(
+    filed: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`projections status`: so many records are to be folded; of very many it is not worth reading them to say so."""
+    first = await worker(filed)
+    for n in range(3):
+        await ran(first, ledger, str(n))
+    await first.stop()
+    views = tmp_path / "log" / "projections"
+    shutil.copytree(views, tmp_path / "before", symlinks=True)
+    second = await worker(filed)
+    for n in range(12):
+        await ran(second, ledger_all, str(n))
+    await second.advance(AGE_S + 1)
+    assert await prune(second) == 12
+    await ran(second, ledger, "last")
+    await second.stop()
+    shutil.rmtree(views)
+    shutil.copytree(tmp_path / "before", views, symlinks=True)
+    log = await open_log(filed.url, readonly=True)
+    (whole,) = all_of(log, None)
+    await clean(filed)
+    (shown,) = all_of(log, None)
+    left = sum(
+        1 for index in range(log.partition_count) for topic in (EVENTS, REGISTRY) for _ in log.read(topic, index)
+    )
+    with open_store(log).snapshot("workflows") as snapshot:
+        folded = {feed: position.next_offset for feed, position in snapshot.positions.items()}
+    known = sum(1 for feed, stop in folded.items() for _ in log.read(feed.topic, feed.partition, 0, stop))
+    assert isinstance(shown, Shown)
+    assert isinstance(whole, Shown)
+    assert shown.problem is None
+    assert shown.behind == left - known < whole.behind - 12 * 2
+    monkeypatch.setattr("gasoline_es.cli.projected.COUNTED_MAX", 1)
+    (by_offsets,) = all_of(log, None)
+    assert isinstance(by_offsets, Shown)
+    assert by_offsets.behind == whole.behind
+    await log.close()
