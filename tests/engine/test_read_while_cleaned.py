@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from gasoline_es import Break, Gasoline, Prune, WorkflowContext, WorkflowNotFound, workflow
 from gasoline_es.clock import VirtualClock
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.errors import LogError
 from gasoline_es.log.file.log import FileLog
 from gasoline_es.log.opening import open_log
@@ -94,7 +94,7 @@ class Told:
             await _run(gasoline, notes_taken, 1)
         for time in range(times):
             log = await open_log(self.url)
-            report = await log.compact(retention(self.clock.now_us() + time * 2 * DAY_US))
+            report = await log.compact(Retention(self.clock.now_us() + time * 2 * DAY_US))
             assert time or EVENTS in report.removed
             await log.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gasoline_es.core.events import Event, WorkflowDispatched, WorkflowPruned
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.errors import HorizonMoved
 from gasoline_es.log.port import Log
 from projections import partition_fold
@@ -61,7 +61,7 @@ async def prune(log: Log, number: int) -> None:
 
 
 async def clean(log: Log) -> dict[str, int]:
-    return dict((await log.compact(retention(NOW_US))).removed.get(TOPIC, {}))
+    return dict((await log.compact(Retention(NOW_US))).removed.get(TOPIC, {}))
 
 
 def keep_up(log: Log, store: Store[Any]) -> list[Notice]:
