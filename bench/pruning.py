@@ -33,7 +33,7 @@ from gasoline_es import Gasoline, WorkflowContext, workflow
 from gasoline_es.core.codec import Envelope
 from gasoline_es.core.events import ActivityCompleted, EventData, WorkflowCompleted, WorkflowDispatched, WorkflowPruned
 from gasoline_es.core.ids import new_workflow_id, partition_of
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Appended, NewRecord, Section
 
@@ -99,7 +99,7 @@ async def clean(directory: str, now_us: int) -> dict[str, float]:
     """Clean the log, in this process."""
     begun = time.perf_counter()
     log = await open_file_log(directory)
-    report = await log.compact(retention(now_us))
+    report = await log.compact(Retention(now_us))
     await log.close()
     removed = sum(report.removed.get("default.events", {}).values())
     return {"clean_s": round(time.perf_counter() - begun, 2), "clean_rss_mb": _rss_mb(), "removed": removed}

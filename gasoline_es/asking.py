@@ -24,7 +24,7 @@ from gasoline_es.core.state import Status, Summary, WorkflowState, created
 from gasoline_es.core.tags import Tags, check_tags
 from gasoline_es.core.values import parse_json
 from gasoline_es.definitions import Workflow
-from gasoline_es.errors import LogCorrupt, WorkflowFailed, WorkflowNotFound
+from gasoline_es.errors import LogCorrupt, LogError, WorkflowFailed, WorkflowNotFound
 from gasoline_es.handles import WorkflowHandle, WorkflowInfo, check_its_name
 from gasoline_es.outside import Outside
 from gasoline_es.runtime.histories import facts_of, fold, history
@@ -74,9 +74,19 @@ class Asking(Outside):
         """Return a workflow's events in order. Raises: WorkflowNotFound."""
         self._outside("history")
         index = self._index(workflow_id)
-        await self._summary(index, workflow_id)
-        views = await self._node.viewing.views(index)
-        return await history(workflow_id, self._node.log, self._node.topics.events, index, views)
+        lost: tuple[Any, LogError] | None = None
+        while True:
+            await self._summary(index, workflow_id)
+            views = await self._node.viewing.views(index)
+            stands = _life_of(views, workflow_id)
+            if lost is not None and stands == lost[0]:
+                raise lost[1]
+            try:
+                return await history(workflow_id, self._node.log, self._node.topics.events, index, views)
+            except LogCorrupt:
+                raise
+            except LogError as error:  # it was pruned meanwhile, and the log cleaned; or records are lost
+                lost = stands, error
 
     async def list(
         self,
@@ -314,6 +324,12 @@ def _unpruned(past: Iterator[Summary], views: Views, moment_us: int, wanted: Fil
         if one.pruned is not None and one.completed_us is not None and one.completed_us <= moment_us
     )
     yield from merge(filter(is_whole, past), over, key=created)
+
+
+def _life_of(views: Views, workflow_id: str) -> tuple[Any, ...]:
+    """Return what is another once a workflow was pruned, or one of the same id began."""
+    summary = views.summary(workflow_id)
+    return () if summary is None else (summary.pruned, views.located(workflow_id).first)
 
 
 def _at(time_us: int) -> str:

@@ -52,22 +52,25 @@ class Build:
         self.fold: Final = fold
         self._store: Final = store
         self._partitions: Final = range(log.partition_count)
+        self._ends = self._goal = fold.ends(self._partitions)
         self._total: Final = sum(fold.behind(self._partitions).values())
+        """What there was to fold as it began, in offsets: where the log was cleaned there are fewer records."""
         self._left = self._total
-        self._ends = fold.ends(self._partitions)
+        self.by_others: int | None = 0
+        """So many records other processes have folded; None: nobody knows, as one has died."""
         self._came: int | None = None
         """How many records came while it was folded to the ends before these; None: these are the first."""
 
     @property
     def progress(self) -> Progress:
-        """How far it is, of what there was to fold as it began."""
+        """How far it is, of what there was to fold as it began: in offsets, so the bar goes to its end over gaps."""
         done = min(max(self._total - self._left, 0), self._total)
         return Progress(self.fold.projection.name, done, self._total)
 
     def look(self, on_progress: OnProgress | None) -> None:
         """Tell how far other processes have come that fold into it."""
         reached = self.fold.generation.positions()
-        self._left = self._total - sum(position.next_offset for position in reached.values())
+        self._left = self._short({feed: position.next_offset for feed, position in reached.items()})
         if on_progress is not None:
             on_progress(self.progress)
 
@@ -76,8 +79,19 @@ class Build:
         if self._is_near():
             return True
         folded = self.fold.step(self._partitions)
-        self._left -= folded
+        self._left = self._short(self.fold.reached())
         return folded == 0
+
+    def _short(self, reached: Mapping[Feed, int]) -> int:
+        """Return by how many offsets that falls short of where the log ended as this began."""
+        return sum(max(end - reached.get(feed, 0), 0) for feed, end in self._goal.items())
+
+    @property
+    def records(self) -> int:
+        """Of how many records it was built; where that is not known, of how many offsets."""
+        if self.by_others is None:
+            return sum(position.next_offset for position in self.fold.generation.positions().values())
+        return self.fold.folded + self.by_others
 
     def _is_near(self) -> bool:
         if self.fold.left(self._ends):
@@ -121,7 +135,7 @@ def rebuild(
             if build.progress.total >= RECORDS_WORTH_IT:
                 given = shares(log, url, generation.meta, projection, jobs)
                 if given:
-                    fold_all(given, lambda: build.look(on_progress))
+                    build.by_others = fold_all(given, lambda: build.look(on_progress))
                     fold.begin_anew()
             while not build.step():
                 if on_progress is not None:
@@ -134,8 +148,7 @@ def rebuild(
         try:
             if on_progress is not None:
                 on_progress(build.progress)
-            folded = sum(position.next_offset for position in generation.positions().values())
-            return Built(projection.name, generation.meta.generation, folded)
+            return Built(projection.name, generation.meta.generation, build.records)
         finally:
             fold.close()
 

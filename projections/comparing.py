@@ -68,13 +68,16 @@ def verify(log: Log, store: AnyStore, projection: Projection, on_progress: OnPro
         scratch = store.scratch(name, projection.version, setup_of(projection))
         try:
             total = sum(position.next_offset for position in stored.positions.values())
-            done = 0
+            done = passed = 0
             for feed, position in sorted(stored.positions.items(), reverse=True):
                 fold = PartitionFold(projection, scratch, log, feed.partition)
                 while folded := fold.step(feed, position.next_offset):
                     done += folded
                     if on_progress is not None:
-                        on_progress(Progress(name, done, total))
+                        on_progress(Progress(name, passed + fold.position(feed).next_offset, total))
+                passed += position.next_offset  # of what is behind the last record of a feed nothing is left
+                if on_progress is not None:
+                    on_progress(Progress(name, passed, total))
                 _require_same(log, fold.position(feed), feed, position, name)
             tables, rows, difference = _compare(store, stored.db, scratch.db, gone_rows(log) if name == ENGINES else {})
             stopped = len(_stops(store, stored.meta))

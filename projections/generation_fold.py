@@ -48,6 +48,8 @@ class GenerationFold:
         self.projection: Final = projection
         self.generation: Final = generation
         self.stops: Final[dict[Feed, Stopped]] = {}
+        self.folded = 0
+        """How many records were folded here."""
         self._log: Final = log
         self._clock: Final = clock
         self._now_us: Final = now_us
@@ -88,7 +90,7 @@ class GenerationFold:
         if stop is not None and stop.again > self._clock():
             return 0
         try:
-            folded = self.fold_of(feed.partition).step(feed)
+            folded = self._counted(self.fold_of(feed.partition), feed)
         except PositionMoved:  # another process went on: so does this one, from there
             self._partitions.pop(feed.partition, None)
             return 1
@@ -97,6 +99,13 @@ class GenerationFold:
         if folded or stop is not None:
             self.stops.pop(feed, None)
         return folded
+
+    def _counted(self, fold: PartitionFold, feed: Feed, stop: int | None = None) -> int:
+        before = fold.folded
+        try:
+            return fold.step(feed, stop)
+        finally:
+            self.folded += fold.folded - before
 
     def _stop(self, feed: Feed, error: ProjectionStopped) -> int:
         """Leave a feed alone for a while; return 0. If another process has applied the event meanwhile, go on from there: 1."""
@@ -123,7 +132,9 @@ class GenerationFold:
                 if feed not in fold.feeds:
                     break  # another version folded another topic
                 try:
-                    if fold.position(feed).offset >= position.offset or not fold.step(feed, position.next_offset):
+                    if fold.position(feed).offset >= position.offset:
+                        break
+                    if not self._counted(fold, feed, position.next_offset):
                         break
                 except PositionMoved:
                     self._partitions.pop(feed.partition, None)
@@ -134,7 +145,7 @@ class GenerationFold:
         return {feed: self._log.end(feed.topic, feed.partition) for feed in feeds}
 
     def left(self, ends: Mapping[Feed, int]) -> int:
-        """Return how many records below these ends are to be folded, but for feeds that stand before an event."""
+        """Return how many offsets below these ends are to be folded, but for feeds that stand before an event."""
         return sum(
             max(end - self.fold_of(feed.partition).position(feed).next_offset, 0)
             for feed, end in ends.items()
@@ -148,7 +159,7 @@ class GenerationFold:
             pass
 
     def behind(self, partitions: Collection[int]) -> dict[Feed, int]:
-        """Return how many records of each feed are not folded."""
+        """Return how many offsets of each feed are not folded: so many records, but where the log was cleaned."""
         folds = [self.fold_of(partition) for partition in sorted(partitions)]
         return {feed: fold.behind(feed) for fold in folds for feed in fold.feeds}
 

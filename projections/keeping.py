@@ -46,6 +46,7 @@ ROWS_AT_ONCE: Final = 100
 """So many rows are made before others have a turn."""
 BUILDER_WAIT_S: Final = 10.0
 """Whoever opens a log waits so long for somebody who builds its views, then goes on without."""
+BUILDER_LOOK_S: Final = 0.05
 LOCK_WAIT_MS: Final = 5_000
 """So long one who stores waits for another; then it is tried again."""
 RETRY_FIRST_S: Final = 1.0
@@ -75,7 +76,7 @@ def keep_in(store: AnyStore, log: Log) -> StoreKeeper:
                 raise ProjectionError(
                     "somebody else builds the views, and takes long", projection=NAME, store=store.url
                 )
-            time.sleep(0.05)
+            time.sleep(BUILDER_LOOK_S)
             generation = _current(store, log)
     return StoreKeeper(log, store, generation, keeps=True)
 
@@ -301,11 +302,15 @@ class StoreKeeper:
             current.close()
 
     def _behind(self, positions: Mapping[Feed, Position]) -> list[int]:
-        """Return the partitions of which something has left memory that is not stored at these positions."""
+        """Return the partitions of which something has left memory that is not stored at these positions.
+
+        Views that stand below the horizon are none of them: they are of no use, and whoever asks for them gets others.
+        """
         return [
             index
-            for index, views in self._loaded.items()
-            if any(
+            for index, views in list(self._loaded.items())  # others are loaded meanwhile
+            if not 0 < views.next_offset < self._log.horizon(self._feed("events", index).topic, index)
+            and any(
                 one.stored_to > positions.get(self._feed(topic, index), START).next_offset
                 for topic, one in views.feeds().items()
             )
@@ -352,6 +357,38 @@ class StoreKeeper:
                 self._wait_s = RETRY_FIRST_S
                 for at, (feed, _) in changes.items():
                     feed.saved(*saved[at])
+
+    async def renew(self) -> None:
+        """Build anew what is stored, if the log does not know it any more. Failures are logged, and the caller goes without.
+
+        As whoever starts does. Who keeps these views too finds the new ones when he stores the next time.
+        """
+        until = time.monotonic() + BUILDER_WAIT_S
+        while True:
+            try:
+                async with self._lock:
+                    generation = await self._in_thread(self._renewed) if self.keeps else None
+                    if generation is not None:
+                        self._go_on_with(generation)
+            except Exception as error:
+                # What is being taken over just now cannot be folded yet; or somebody else builds them.
+                passes = isinstance(error, _Behind | ProjectionError) and not isinstance(error, _Outdated)
+                if passes and time.monotonic() < until:
+                    await asyncio.sleep(BUILDER_LOOK_S)
+                    continue
+                _log.warning(
+                    "the views could not be built anew: %r", error, exc_info=error, extra={"error": str(error)}
+                )
+            return
+
+    def _renewed(self) -> AnyGeneration | None:
+        """Return what takes the place of a generation that the log does not know; None: it is known after all."""
+        current = _current(self._store, self._log)
+        if current is not None:
+            current.close()
+            if current.meta.generation == self._reading.meta.generation:
+                return None
+        return self._successor()
 
     async def _store_all(self, changes: Mapping[Feed, Pending]) -> dict[Feed, _Saved]:
         positions: dict[Feed, Position] = {}

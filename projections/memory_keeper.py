@@ -28,6 +28,9 @@ class MemoryKeeper:
         """Return the offsets up to which a partition's views are stored."""
         return {}
 
+    async def renew(self) -> None:
+        """Do nothing."""
+
     async def save(self, views: Mapping[int, PartitionViews]) -> None:
         """Do nothing."""
 

@@ -58,11 +58,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def fold_all(given: Sequence[Share], on_poll: Callable[[], None]) -> None:
+def fold_all(given: Sequence[Share], on_poll: Callable[[], None]) -> int | None:
     """Fold all shares to where the log ends now, as far as events can be applied, each in a process of its own.
 
-    What one has left that dies, or cannot load the projection, is for the caller to fold.
+    What one has left that dies, or cannot load the projection, is for the caller to fold. Returns how many records were folded;
+    None: one has died, and nobody knows.
     """
+    folded = 0
     # A fresh interpreter for each: a fork would copy whatever threads and locks this one has.
     processes = multiprocessing.get_context("spawn")
     with suppress(BrokenProcessPool), ExitStack() as pools:
@@ -73,15 +75,20 @@ def fold_all(given: Sequence[Share], on_poll: Callable[[], None]) -> None:
             done, pending = wait(pending, _POLL_S, FIRST_EXCEPTION)
             on_poll()
             for future in done:
-                future.result()
+                folded += future.result()
+        return folded
+    return None
 
 
-def fold_share(share: Share) -> None:
-    """Fold a share to where the log ends now. What cannot be applied is left, for whoever made the generation to tell."""
-    asyncio.run(_fold_share(share))
+def fold_share(share: Share) -> int:
+    """Fold a share to where the log ends now, and return how many records that were.
+
+    What cannot be applied is left, for whoever made the generation to tell.
+    """
+    return asyncio.run(_fold_share(share))
 
 
-async def _fold_share(share: Share) -> None:
+async def _fold_share(share: Share) -> int:
     log = await open_log(share.log, namespace=share.namespace, readonly=True, final=True)
     told: list[ProjectionStopped] = []
     generation = open_store(log, share.store).again(share.meta)
@@ -89,6 +96,7 @@ async def _fold_share(share: Share) -> None:
     try:
         # What comes from now on is not waited for: under load it does not end.
         fold.fold_to(fold.ends(share.partitions))
+        return fold.folded
     finally:
         fold.close()
         await log.close()

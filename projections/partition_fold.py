@@ -44,13 +44,15 @@ class PartitionFold:
         self._horizons: Final[dict[Feed, int]] = {}
         """Of feeds that are folded from their start here, the horizon before that: below it nothing was left to take back."""
         self._chunk = _CHUNK_FIRST
+        self.folded = 0
+        """How many records were folded here."""
 
     def position(self, feed: Feed) -> Position:
         """Return where a feed of this partition stands."""
         return self._positions[feed]
 
     def behind(self, feed: Feed) -> int:
-        """Return how many records of a feed are not folded."""
+        """Return how many offsets of a feed are not folded: so many records, but where the log was cleaned."""
         return max(self._log.end(feed.topic, feed.partition) - self._positions[feed].next_offset, 0)
 
     def step(self, feed: Feed, stop: int | None = None) -> int:
@@ -144,6 +146,7 @@ class PartitionFold:
             self._folding.rolled_back()
             raise
         self._positions[feed] = after
+        self.folded += len(records)
         self._folding.committed()
 
     def _stopped(self, feed: Feed, record: Record, event: str, cause: BaseException | None) -> ProjectionStopped:

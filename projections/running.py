@@ -302,7 +302,7 @@ class KeptUp:
         self._held.close()
         self.standing, self.error = "folding", None
         self._tell_stops()
-        total = build.progress.total
+        total = build.records
         stops = len(build.fold.stops)
         why = f"{self.projection.name!r}, of {total} records"
         if stops:

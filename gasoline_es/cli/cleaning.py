@@ -13,7 +13,7 @@ from gasoline_es.cli.progress import progress
 from gasoline_es.cli.reading import namespaces, require_namespace
 from gasoline_es.cli.render import count
 from gasoline_es.cli.settings import Settings
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Compaction
 
@@ -39,7 +39,7 @@ def compact(settings: Settings, output: Output, *, dry_run: bool, mib_per_s: flo
             log = await open_log(settings.url, namespace=namespace)  # segments are of all namespaces
             try:
                 return await log.compact(
-                    retention(time.time_ns() // 1000),
+                    Retention(time.time_ns() // 1000),
                     dry_run=dry_run,
                     bytes_per_s=None if mib_per_s is None else mib_per_s * 1024 * 1024,
                     progress=advance,

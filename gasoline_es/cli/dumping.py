@@ -11,7 +11,9 @@ from gasoline_es.cli.reading import Reading, namespaces, reading
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.durations import format_time
 from gasoline_es.core.ids import check_workflow_id, partition_of
+from gasoline_es.core.pruning import may_prune
 from gasoline_es.core.topics import ANYONES_TOPICS, OWNERS_TOPICS
+from gasoline_es.errors import HorizonMoved
 from gasoline_es.log.port import Record
 
 
@@ -35,7 +37,11 @@ class Selection:
 
 
 def dump_log(settings: Settings, selection: Selection, output: Output) -> None:
-    """Write the records. Raises: Failure at the end if damage was met; Misuse, WorkflowNotFound before anything."""
+    """Write the records.
+
+    Raises: Failure at the end: damage was met, or the log was cleaned meanwhile, and what is written may lack something that
+        it held when this began. Misuse, WorkflowNotFound before anything.
+    """
     if selection.workflow is not None:
         check_workflow_id(selection.workflow)
     damage: Failure | None = None
@@ -44,15 +50,29 @@ def dump_log(settings: Settings, selection: Selection, output: Output) -> None:
             with reading(settings, namespace=namespace) as opened:
                 for topic in topics:
                     for partition in _partitions(opened, selection):
-                        for record in _records(opened, topic, partition):
-                            if selection.match(record):
-                                _write(record, selection, output)
+                        try:
+                            _dump(opened, topic, partition, selection, output)
+                        except HorizonMoved as moved:
+                            damage = damage or Failure(f"{moved.message}. All there is now was written")
         except Misuse:
             raise
         except Failure as failure:
             damage = damage or failure
     if damage is not None:
         raise damage
+
+
+def _dump(opened: Reading, topic: str, partition: int, selection: Selection, output: Output) -> None:
+    ours = selection.workflow is not None and topic == opened.events_topic
+    end = opened.end(topic, partition) if ours else 0
+    for record in _records(opened, topic, partition):
+        if selection.match(record):
+            _write(record, selection, output)
+    if ours and any(may_prune(one.value) and selection.match(one) for one in opened.records(topic, partition, end)):
+        raise Failure(
+            f"workflow {selection.workflow} was pruned while it was read, and the log may have been cleaned: events may be "
+            f"missing from what was written. Dump it again"
+        )
 
 
 def _topics(settings: Settings, selection: Selection) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from gasoline_es.checking.code import Code, CodeRefused
 from gasoline_es.cli import render
@@ -20,7 +20,7 @@ from gasoline_es.cli.settings import Settings
 from gasoline_es.cli.stopping import Stopping
 from gasoline_es.cli.working import log_to_stderr
 from gasoline_es.core.durations import format_time
-from gasoline_es.errors import DefinitionError, ExtraMissing, ProjectionError
+from gasoline_es.errors import DefinitionError, ExtraMissing, LogError, ProjectionError
 from gasoline_es.log.port import Log
 from gasoline_es.projecting import tell
 from projections.building import OnProgress, rebuild
@@ -33,6 +33,9 @@ from projections.stores.opening import open_store
 from projections.stores.port import START, AnyStore, Failure, Feed, GenerationInfo, Stop, check_name
 from projections.tables import TOPICS
 from projections.workflows import NAME, Workflows
+
+COUNTED_MAX: Final = 20_000
+"""So many records that are not folded are counted one by one, where the cleaner may have removed some."""
 
 
 def chosen(module: str | None, names: Sequence[str] | None) -> list[Projection]:
@@ -94,7 +97,10 @@ def _opened(settings: Settings, url: str | None) -> Generator[tuple[Log, AnyStor
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A generation, how many records it is behind, and why the log does not know where it stands, if so."""
+    """A generation, how many records it is behind, and why the log does not know where it stands, if so.
+
+    ``behind``: of more than :data:`COUNTED_MAX`, offsets, of which fewer are records where the log was cleaned.
+    """
 
     info: GenerationInfo
     behind: int
@@ -159,10 +165,19 @@ def _shown(log: Log, info: GenerationInfo, failure: Failure | None) -> Shown:
     known = TOPICS if info.meta.projection == NAME else ("events",)
     topics = {*(f"{log.namespace}.{topic}" for topic in known), *(feed.topic for feed in info.positions)}
     feeds = [Feed(topic, partition) for topic in topics for partition in range(log.partition_count)]
-    behind = sum(
-        max(log.end(feed.topic, feed.partition) - info.positions.get(feed, START).next_offset, 0) for feed in feeds
-    )
+    behind = sum(_behind(log, feed, info.positions.get(feed, START).next_offset) for feed in feeds)
     return Shown(info, behind, problem, failure, log.partition_count)
+
+
+def _behind(log: Log, feed: Feed, start: int) -> int:
+    """Return how many records of a feed are not folded. Of many, how many offsets: to count them costs reading them."""
+    offsets = max(log.end(feed.topic, feed.partition) - start, 0)
+    if not 0 < offsets <= COUNTED_MAX or log.remote:
+        return offsets
+    try:
+        return sum(1 for _ in log.read(feed.topic, feed.partition, start, start + offsets))
+    except LogError:  # damage, which others tell of; or the log is being cleaned
+        return offsets
 
 
 def show(found: Sequence[Shown | Broken], output: Output, *, full: bool = False) -> None:

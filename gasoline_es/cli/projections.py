@@ -68,7 +68,8 @@ def status(
     \b
     JSON keys: projection, generation, version, state (building, live,
     superseded), current (whether it is the one that is read), behind (records
-    that are not folded), bytes (null: not known), problem (null: the log knows
+    that are not folded; of more than 20,000, those that the log's cleaner has
+    removed may be among them), bytes (null: not known), problem (null: the log knows
     where it stands; where it cannot be read, the others are null), failing (null,
     or {error, since}: why nobody goes on with it, such as a setup that raises),
     stopped [{topic, partition, offset, event, error, since}].

@@ -80,6 +80,11 @@ class Reading:
         except LogCorrupt as error:
             self.note(error.message)
 
+    def end(self, topic: str, partition: int) -> int:
+        """Return the offset behind the last record of a single-writer topic's partition, as of now."""
+        self._refresh(topic, partition)
+        return self.log.end(topic, partition)
+
     def sent(self, topic: str, partition: int) -> Iterator[Record]:
         """Yield the records of a many-writer topic's partition published by now, up to damage if there is any."""
         try:

@@ -17,13 +17,14 @@ from gasoline_es.core.durations import format_time
 from gasoline_es.core.events import ErrorInfo, Fact
 from gasoline_es.core.folding import beyond, facts_until, fold_facts
 from gasoline_es.core.ids import check_workflow_id, partition_of
-from gasoline_es.core.pruning import fold_remains, left
+from gasoline_es.core.pruning import fold_remains, left, may_prune
 from gasoline_es.core.state import WorkflowState
-from gasoline_es.errors import LogError, WorkflowNotFound
+from gasoline_es.errors import HorizonMoved, LogError, WorkflowNotFound
 from gasoline_es.log.port import Record
 from projections.history import located
 
-_PRUNES: Final = b'"gasoline.workflow.pruned.'
+_AGAIN_MAX: Final = 5
+"""So many times a history is read that the log's cleaner keeps getting ahead of."""
 _WAITED_FOR_MAX: Final = 3
 """Of so many workflows that one waits for `get` says where they stand, as each has to be read."""
 
@@ -39,12 +40,13 @@ class Workflow:
 def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
     """Yield the records of a workflow's events, in order: what is left of it, if it was pruned.
 
+    One that is pruned while it is read is read again: what the log's cleaner may have removed in the middle is not left out.
+
     Raises: WorkflowNotFound for a text that is no id; Failure if there are none.
     """
     partition = partition_of(check_workflow_id(workflow_id), reading.log.partition_count)
-    prefix = f"{workflow_id}/"
-    own = [record for record in _records(reading, partition, workflow_id) if record.key.startswith(prefix)]
-    if any(record.value is not None and _PRUNES in record.value for record in own):
+    own = _own(reading, partition, workflow_id)
+    if any(may_prune(record.value) for record in own):
         readable = [record for record in own if record.value is not None and reading.decode(record) is not None]
         own = left(readable, lambda record: read_fact(record.key, record.value or b""))
     yield from own
@@ -55,9 +57,34 @@ def history_records(reading: Reading, workflow_id: str) -> Iterator[Record]:
         raise Failure(f"workflow {workflow_id} was not found in {where}: `gasoline workflow list` shows what there is")
 
 
-def _records(reading: Reading, partition: int, workflow_id: str) -> Iterator[Record]:
-    """Yield the records of a partition among which those of a workflow are: as few as the stored views know of."""
-    topic = reading.events_topic
+def _own(reading: Reading, partition: int, workflow_id: str) -> list[Record]:
+    """Read all records of a workflow's events, as of one moment."""
+    prefix = f"{workflow_id}/"
+    topic, tries = reading.events_topic, 0
+    while True:
+        tries += 1
+        try:
+            end = reading.end(topic, partition)
+            own, missing = _read(reading, partition, workflow_id)
+            since = reading.records(topic, partition, end)
+            if not any(may_prune(record.value) and record.key.startswith(prefix) for record in since):
+                break
+        except HorizonMoved:
+            if tries == _AGAIN_MAX:
+                raise
+    own = [record for record in own if record.key.startswith(prefix)]
+    if missing is not None and not any(may_prune(record.value) for record in own):
+        reading.note(missing.message)
+    return own
+
+
+def _read(reading: Reading, partition: int, workflow_id: str) -> tuple[list[Record], LogError | None]:
+    """Read records of a partition among which those of a workflow are: as few as the stored views know of.
+
+    Also why those were not to be had: the log's cleaner has removed them, or they are damaged.
+    """
+    topic, found = reading.events_topic, list[Record]()
+    missing: LogError | None = None
     row, since = reading.looked_up(lambda stored: (stored.get(workflow_id), stored.next_offset(partition)))
     if row is not None:
         lie = located(row.events)
@@ -65,11 +92,11 @@ def _records(reading: Reading, partition: int, workflow_id: str) -> Iterator[Rec
             since = row.events.first
         else:
             try:
-                yield from reading.log.read_at(topic, partition, lie.offsets, lie.places)
+                found += reading.log.read_at(topic, partition, lie.offsets, lie.places)
             except LogError as error:
-                reading.note(error.message)
-                since = row.events.first
-    yield from reading.records(topic, partition, since)
+                missing, since = error, row.events.first
+    found += reading.records(topic, partition, since)
+    return found, missing
 
 
 def load(reading: Reading, workflow_id: str, *, moment_us: int | None = None, events: int | None = None) -> Workflow:
@@ -103,7 +130,7 @@ def sound_facts(reading: Reading, workflow_id: str) -> Iterator[Fact]:
     expected = 0
     records = list(history_records(reading, workflow_id))
     # Of one whose history is pruned nothing else is to be there.
-    pruned_at = next((one for one in records if one.value is not None and _PRUNES in one.value), None)
+    pruned_at = next((one for one in records if may_prune(one.value)), None)
     for record in records:
         event = reading.decode(record)
         if event is None:

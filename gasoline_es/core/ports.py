@@ -350,6 +350,9 @@ class ViewKeeper(Protocol[V]):
         """The name of the projection that it keeps them as."""
         ...
 
+    async def renew(self) -> None:
+        """Build anew what is stored, if the log does not know it any more; what cannot be done is logged."""
+
     async def save(self, views: Mapping[int, V], /) -> None:
         """Store what these views have folded since they were stored, if that can be done; failures are logged."""
 

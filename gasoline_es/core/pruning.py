@@ -1,4 +1,4 @@
-"""Which workflows may be pruned, what stays of them, and which of their events the log's cleaner may remove (design §8).
+"""Which workflows may be pruned, and what stays of them (design §8).
 
 ``workflow.pruned`` alone decides. It is recorded by the owner of the workflow's partition, and what folds it meets it as any
 other event; the cleaner removes what it gave up whenever that comes. So whatever was removed already, everybody who folds
@@ -7,21 +7,21 @@ what is left comes to where those stand who have folded all of it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from gasoline_es.core import events as ev
-from gasoline_es.core.codec import decode
 from gasoline_es.core.commands import Prune, Reply
 from gasoline_es.core.error_info import shortened
-from gasoline_es.core.ids import is_workflow_id
 from gasoline_es.core.ports import Prunable
 from gasoline_es.core.state import Summary, WorkflowState
 from gasoline_es.errors import GasolineError
 
 ERROR_BYTES_KEPT: Final = 2_000
 """So much of each part of an error stands in the event; the whole of it is in that of the workflow's end, which stays."""
+
+PRUNES: Final = b'"gasoline.workflow.pruned.'
+"""What stands in each event that prunes a workflow, and in whatever quotes one."""
 
 T = TypeVar("T")
 
@@ -70,6 +70,11 @@ def _brief(error: ev.ErrorInfo) -> ev.ErrorInfo:
     return ev.ErrorInfo(cut.type, cut.message)
 
 
+def may_prune(value: bytes | None) -> bool:
+    """Whether a record of the events topic may be one that prunes a workflow. It costs no decoding."""
+    return value is not None and PRUNES in value
+
+
 def left(facts: Iterable[T], fact: Callable[[T], ev.Fact]) -> list[T]:
     """Return those of a workflow's events, in order, that nothing has pruned; ``fact`` gives what each says.
 
@@ -103,73 +108,3 @@ def fold_remains(summary: Summary | None, facts: Sequence[ev.Fact]) -> WorkflowS
         state.summary = summary.copy()
     state.summary.error = error
     return state
-
-
-_ENTRY: Final = struct.Struct("<q2q")
-"""The number of the event that pruned a workflow, and the two that stay: 0 where none does."""
-
-
-class Pruned:
-    """Tells the log's cleaner which events of workflows may be removed. It takes about 150 bytes a pruned workflow.
-
-    Of a log that is cleaned now and then those are the workflows which were pruned since, and those whose histories alone
-    were: the event that says so stays, as it says how they stand. :meth:`settle` lets go of what has nothing left to remove.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[bytes, bytes | tuple[int, ...]] = {}
-
-    def __len__(self) -> int:
-        """How many pruned workflows are known."""
-        return len(self._entries)
-
-    def observe(self, value: bytes | None) -> None:
-        """Look at a record of the events topic, as its value is. What is no event that prunes is passed at once."""
-        if value is None or b'"gasoline.workflow.pruned.v1"' not in value:
-            return
-        event = decode(value)
-        if isinstance(event.data, ev.WorkflowPruned):
-            self.note(event.workflow_id, event.seq, event.data.keeps)
-
-    def note(self, workflow_id: str, seq: int, keeps: tuple[int, ...] = ()) -> None:
-        """Know that the event ``seq`` of a workflow has pruned it; ``keeps`` are the events before it that stay."""
-        known = self.pruned_by(workflow_id)
-        if known is not None and known >= seq:
-            return
-        packed: bytes | tuple[int, ...] = (seq, *keeps)
-        if len(keeps) in (0, 2):
-            packed = _ENTRY.pack(seq, *(keeps or (0, 0)))
-        self._entries[_key(workflow_id)] = packed
-
-    def pruned_by(self, workflow_id: str) -> int | None:
-        """Return the number of the newest event known that has pruned a workflow."""
-        entry = self._entries.get(_key(workflow_id))
-        return None if entry is None else _unpacked(entry)[0]
-
-    def removes(self, workflow_id: str, seq: int) -> bool:
-        """Whether an event may be removed: a later one has pruned the workflow, and does not keep it.
-
-        The event that prunes is never one of them, unless a later one has pruned the workflow again.
-        """
-        entry = self._entries.get(_key(workflow_id))
-        if entry is None:
-            return False
-        by, *keeps = _unpacked(entry)
-        return seq < by and seq not in keeps
-
-    def is_tombstone(self, workflow_id: str, seq: int) -> bool:
-        """Whether an event says that nothing is left of a workflow: it may go, but only once no older one survives anywhere."""
-        entry = self._entries.get(_key(workflow_id))
-        return entry is not None and _unpacked(entry) == (seq, 0, 0)
-
-    def settle(self, workflow_id: str) -> None:
-        """Let go of a workflow of which the log holds nothing more to remove."""
-        self._entries.pop(_key(workflow_id), None)
-
-
-def _key(workflow_id: str) -> bytes:
-    return bytes.fromhex(workflow_id.replace("-", "")) if is_workflow_id(workflow_id) else workflow_id.encode()
-
-
-def _unpacked(entry: bytes | tuple[int, ...]) -> tuple[int, ...]:
-    return entry if isinstance(entry, tuple) else _ENTRY.unpack(entry)

@@ -6,9 +6,13 @@
 | ``schedules``, ``parked`` | the former life of a subject that began anew (its event 1 came once more) |
 | ``inbox`` | what the owner has consumed, as its registry says: the log compares the positions |
 | ``replies``, ``messages`` | by age |
-| ``events`` | what :class:`Pruned` says; a mark that keeps nothing is a tombstone, but for a partition's last event |
+| ``events`` | what lies before the newest mark of its workflow's pruning, which does not keep it; such a mark, as a tombstone |
 
 All else stays: sequences of stored events, topics of others, and whatever bears no name of ours. Pure: the time comes in.
+
+The last record of a partition of ``events`` and ``registry`` stays also where it is a tombstone: whoever folds stands at a
+record, so a new fold that finds the last ones gone would never come to where an old one stood. (Kafka's cleaner leaves the
+newest segment alone, so it is so there.)
 
 Records are shown by the log in no promised order but for this: what is not sealed comes last. Nothing is given up for the
 sake of a record that is not sealed; but while one is there that a tombstone takes back, the tombstone stays.
@@ -16,13 +20,14 @@ sake of a record that is not sealed; but while one is there that a tombstone tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import orjson
 
-from gasoline_es.core import pruning
+from gasoline_es.core.ids import is_workflow_id
 from gasoline_es.core.topics import is_reserved
 
 TOMBSTONE: Final = "tombstone"
@@ -43,6 +48,8 @@ _BY_KEY: Final = frozenset({"index", "registry"})
 _STREAMS: Final = frozenset({"schedules", "parked"})
 _BY_AGE: Final = frozenset({"replies", "messages"})
 _MARK: Final = b'"gasoline.workflow.pruned.v1"'
+_DIGITS_MAX: Final = 19
+"""No number of an event has more."""
 _POSITION_KEY: Final = "inbox/"
 
 Feed = tuple[str, int]
@@ -66,18 +73,6 @@ class Seen(Protocol):
     def time_us(self) -> int: ...
 
 
-class Pruned(Protocol):
-    """Says which events of which workflows a pruning has given up."""
-
-    def observe(self, value: bytes | None) -> None:
-        """Take note of a record's value, of any event that counts, and will be there."""
-        ...
-
-    def removes(self, workflow_id: str, seq: int) -> bool:
-        """Whether the workflow's event of this number goes. Asked once everything was observed."""
-        ...
-
-
 @dataclass(slots=True)
 class _Newest:
     """The newest sealed record of a key. ``older``: some are left that it stands for."""
@@ -87,17 +82,44 @@ class _Newest:
     older: bool = False
 
 
-@dataclass(slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     """The newest mark of a workflow's pruning. ``gone_us``: when it was made, if it keeps nothing; None: it keeps some.
 
     ``keeps``: the numbers of events that stay. That the mark is the newest its offset says, whatever numbers older ones had.
+    ``older``: something is left that it gave up.
     """
 
     offset: int
     gone_us: int | None
-    keeps: tuple[int, ...]
+    keeps: tuple[int, ...] = ()
     older: bool = False
+
+    def packed(self) -> bytes:
+        """Return it in few bytes: there may be a million of them."""
+        gone_us = -1 if self.gone_us is None else self.gone_us
+        return struct.pack(f"<2q?{len(self.keeps)}q", self.offset, gone_us, self.older, *self.keeps)
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> _Mark:
+        offset, gone_us, older, *keeps = struct.unpack(f"<2q?{(len(packed) - 17) // 8}q", packed)
+        return cls(offset, None if gone_us < 0 else gone_us, tuple(keeps), older)
+
+
+class _Marks:
+    """The newest mark of each workflow of a partition of which the log holds one. Each takes about 200 bytes."""
+
+    def __init__(self) -> None:
+        self._packed: dict[bytes, bytes] = {}
+
+    def get(self, workflow_id: str) -> _Mark | None:
+        packed = self._packed.get(_key(workflow_id))
+        return None if packed is None else _Mark.unpacked(packed)
+
+    def put(self, workflow_id: str, mark: _Mark) -> None:
+        self._packed[_key(workflow_id)] = mark.packed()
+
+    def __iter__(self) -> Iterator[_Mark]:
+        return map(_Mark.unpacked, self._packed.values())
 
 
 @dataclass(slots=True)
@@ -107,9 +129,9 @@ class _Known:
     newest: dict[str, _Newest] = field(default_factory=dict[str, _Newest])
     begun: dict[str, int] = field(default_factory=dict[str, int])
     """Subject → the offset of the newest event 1 of it."""
-    marks: dict[str, _Mark] = field(default_factory=dict[str, _Mark])
+    marks: _Marks = field(default_factory=_Marks)
     last: int = -1
-    """Of events, the offset of the last one, sealed or not."""
+    """The offset of the last record, sealed or not."""
 
 
 class Retention:
@@ -123,14 +145,12 @@ class Retention:
         self,
         now_us: int,
         *,
-        pruned: Pruned | None = None,
         tombstones_s: float = TOMBSTONES_S,
         replies_s: float = REPLIES_S,
         messages_s: float = MESSAGES_S,
     ) -> None:
-        """``now_us``: when it is. ``pruned``: None: no events go. The rest: for how long what is of that kind is kept."""
+        """``now_us``: when it is. The rest: for how long what is of that kind is kept."""
         self._now_us: Final = now_us
-        self._pruned: Final = pruned
         self._tombstones_us: Final = round(tombstones_s * 1e6)
         self._kept_us: Final = {"replies": round(replies_s * 1e6), "messages": round(messages_s * 1e6)}
         self._known: dict[Feed, _Known] = {}
@@ -146,7 +166,7 @@ class Retention:
         kind = _kind(topic)
         if self._reviewing:
             return kind == "events"
-        return kind in _BY_KEY or kind in _STREAMS or (kind == "events" and self._pruned is not None)
+        return kind in _BY_KEY or kind in _STREAMS or kind == "events"
 
     def observe(self, record: Seen, *, sealed: bool) -> None:
         """Take note of a record that counts."""
@@ -156,6 +176,7 @@ class Retention:
         known = self._known.get(feed)
         if known is None:
             known = self._known[feed] = _Known()
+        known.last = max(known.last, record.offset)
         kind = _kind(record.topic)
         if kind in _BY_KEY:
             self._observe_key(known, record, record.offset, sealed)
@@ -164,12 +185,11 @@ class Retention:
             if sealed and seq == "1":
                 known.begun[subject] = max(record.offset, known.begun.get(subject, -1))
         elif self._reviewing:
-            known.last = max(known.last, record.offset)
-            mark = known.marks.get(record.key.rpartition("/")[0])
-            if mark is not None and record.offset < mark.offset:
-                mark.older = True
-        elif self._pruned is not None and sealed:
-            self._pruned.observe(record.value)
+            workflow_id = record.key.rpartition("/")[0]
+            mark = known.marks.get(workflow_id)
+            if mark is not None and record.offset < mark.offset and not mark.older:
+                known.marks.put(workflow_id, mark._replace(older=True))
+        elif sealed:
             self._observe_event(known, record, record.offset)
 
     def _observe_key(self, known: _Known, record: Seen, offset: int, sealed: bool) -> None:
@@ -192,17 +212,17 @@ class Retention:
     def _observe_event(self, known: _Known, record: Seen, offset: int) -> None:
         if record.value is None or _MARK not in record.value:
             return
+        workflow_id = record.key.rpartition("/")[0]
         try:
             event = cast(dict[str, Any], orjson.loads(record.value))
             if event["type"] != "gasoline.workflow.pruned.v1":
                 return
             keeps = tuple(map(int, event["data"].get("keeps") or ()))
-        except (ValueError, LookupError, TypeError, AttributeError):
+            mark = known.marks.get(workflow_id)
+            if mark is None or mark.offset < offset:
+                known.marks.put(workflow_id, _Mark(offset, None if keeps else record.time_us, keeps))
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error):
             return  # whoever cannot read it gives up nothing for it
-        workflow_id = record.key.rpartition("/")[0]
-        mark = known.marks.get(workflow_id)
-        if mark is None or mark.offset < offset:
-            known.marks[workflow_id] = _Mark(offset, None if keeps else record.time_us, keeps)
 
     def again(self) -> bool:
         """Whether all are to be shown once more: if the mark of a pruning is old enough to go, should nothing be left."""
@@ -211,7 +231,7 @@ class Retention:
         self._reviewing = any(
             mark.gone_us is not None and self._over(mark.gone_us)
             for known in self._known.values()
-            for mark in known.marks.values()
+            for mark in known.marks
         )
         return self._reviewing
 
@@ -223,13 +243,7 @@ class Retention:
     def judges(self, topic: str) -> bool:
         """Whether any record of this topic may ever be given up."""
         kind = _kind(topic)
-        return (
-            kind == "inbox"
-            or kind in _BY_KEY
-            or kind in _STREAMS
-            or kind in _BY_AGE
-            or (kind == "events" and self._pruned is not None)
-        )
+        return kind == "inbox" or kind in _BY_KEY or kind in _STREAMS or kind in _BY_AGE or kind == "events"
 
     def gives_up(self, record: Seen) -> str | None:
         """Return why a record may go, None if it stays."""
@@ -240,11 +254,13 @@ class Retention:
         if known is None or record.offset is None:
             return None
         if kind in _BY_KEY:
+            if kind == "registry" and record.offset == known.last:
+                return None
             return self._key_gives_up(known, record, record.offset)
         subject, _, seq = record.key.rpartition("/")
         if kind in _STREAMS:
             return RESTARTED if record.offset < known.begun.get(subject, -1) else None
-        if kind == "events" and self._pruned is not None:
+        if kind == "events":
             return self._event_gives_up(known, subject, seq, record.offset)
         return None
 
@@ -260,13 +276,11 @@ class Retention:
 
     def _event_gives_up(self, known: _Known, workflow_id: str, seq: str, offset: int) -> str | None:
         mark = known.marks.get(workflow_id)
-        if mark is None or offset > mark.offset or not seq.isdecimal():
+        if mark is None or offset > mark.offset or not seq.isdecimal() or len(seq) > _DIGITS_MAX:
             return None
         if offset < mark.offset:
-            assert self._pruned is not None
-            kept = int(seq) in mark.keeps or not self._pruned.removes(workflow_id, int(seq))
-            return None if kept else PRUNED
-        if offset == known.last:  # whoever waits for the end waits for an offset that a record has
+            return None if int(seq) in mark.keeps else PRUNED
+        if offset == known.last:
             return None
         gone_us = mark.gone_us
         return TOMBSTONE if gone_us is not None and not mark.older and self._reviewed(gone_us) else None
@@ -280,9 +294,11 @@ class Retention:
         return None if found is None else cast(dict[str, Any], orjson.loads(found[1]))
 
 
-def retention(now_us: int) -> Retention:
-    """Return the rules by which a log is cleaned now, events of pruned workflows among what goes."""
-    return Retention(now_us, pruned=pruning.Pruned())
+def _key(workflow_id: str) -> bytes:
+    """Return an id in sixteen bytes; what is none, in more."""
+    if is_workflow_id(workflow_id):
+        return bytes.fromhex(workflow_id.replace("-", ""))
+    return bytes(17) + workflow_id.encode(errors="surrogatepass")
 
 
 def _kind(topic: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final, get_args
 
 from gasoline_es.core.codec import read, type_of
 from gasoline_es.core.events import Event, EventData, Unreadable
+from gasoline_es.core.pruning import may_prune
 from gasoline_es.core.topics import Topics
 from gasoline_es.errors import GasolineError, HorizonMoved, LogError
 from gasoline_es.log.ends import decided_end
@@ -18,6 +19,8 @@ from gasoline_es.log.port import Log, Record
 _READ_AT_ONCE: Final = 500
 """So many events are read before the event loop gets a turn."""
 
+_AGAIN_MAX: Final = 5
+"""So many times a history is read that the log's cleaner keeps getting ahead of."""
 _PASSED_MAX: Final = 1_000
 """So many questions are remembered of which it is known where nothing answers them."""
 _TYPES: Final = frozenset(kind.TYPE for kind in get_args(EventData))
@@ -110,12 +113,30 @@ class HistoryReader:
     async def of_workflow(self, partition: int, workflow_id: str) -> list[Read]:
         """Return the events of one workflow, all of them. Reads the partition for that, from its start to its end.
 
-        Raises: LogError, GasolineError: as :meth:`select`, wherever damage is: nobody asks again from there.
+        If the workflow is pruned meanwhile they are read again: the log's cleaner may have removed some before they were read.
+
+        Raises: LogError, GasolineError: as :meth:`select`, wherever damage is: nobody asks again from there. HorizonMoved: the
+            log is cleaned faster than it can be read.
         """
-        found, _ = await self._select(
-            partition, 1, None, None, lambda event: event.workflow_id == workflow_id, whole=True
-        )
-        return found
+        tries = 0
+        while True:
+            tries += 1
+            end = await self.end(partition)
+            try:
+                found, _ = await self._select(
+                    partition, 1, None, None, lambda event: event.workflow_id == workflow_id, whole=True
+                )
+            except HorizonMoved:
+                if tries == _AGAIN_MAX:
+                    raise
+                continue
+            if not await self._pruned_since(partition, workflow_id, end):
+                return found
+
+    async def _pruned_since(self, partition: int, workflow_id: str, offset: int) -> bool:
+        prefix = f"{workflow_id}/"
+        records = self._log.read(self._topic, partition, offset, await self.end(partition))
+        return any(record.key.startswith(prefix) and may_prune(record.value) for record in records)
 
     async def _select(
         self,

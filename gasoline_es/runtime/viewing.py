@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Collection, Container, Coroutine, Iterable, Iterator, Mapping, Set
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol, TypeAlias
 
 from gasoline_es.clock import Clock
@@ -26,7 +26,7 @@ from gasoline_es.core.ports import (
 )
 from gasoline_es.core.state import Summary
 from gasoline_es.core.topics import Topics
-from gasoline_es.errors import LogCorrupt, LogError
+from gasoline_es.errors import HorizonMoved, LogCorrupt, LogError
 from gasoline_es.log.ends import decided_end
 from gasoline_es.log.port import Log, Ownership, horizon_moved
 from gasoline_es.runtime.partition import Partition
@@ -46,6 +46,8 @@ UNSAVED_MAX = 5_000
 """So many workflows are in this process's memory at most because they are not stored, while views are folded."""
 LET_GO_AGAIN_S = 1.0
 """So long after others had not stored enough, one who reads looks again whether they have."""
+LOADED_ANEW_MAX = 3
+"""So many times views are loaded for one question because the log was cleaned while they were folded."""
 LOAD_RATHER_THAN_FOLD = 10_000
 """Views that others have stored so many events further are loaded anew."""
 
@@ -175,24 +177,41 @@ class Viewing:
             async with self.folding[index]:
                 if index not in self._home.partitions:
                     try:
-                        await self._loaded(index)
-                        end = await self._decided_end(index, self._topics.events, current)
-                        await self._fold(index, end if self._log.damage is None else None)
+                        await self._loaded_and_folded(index, current)
                     except LogError:
                         self._home.check()  # a log that failed has been closed: it is told why, not that
                         raise
         return self._views[index]
 
+    async def _loaded_and_folded(self, index: int, current: Current) -> None:
+        """Let a partition's views be as of now. By who holds the lock of folding it."""
+        for tries in count(1):
+            try:
+                await self._loaded(index)
+                end = await self._decided_end(index, self._topics.events, current)
+                await self._fold(index, end if self._log.damage is None else None)
+            except HorizonMoved:  # the log was cleaned meanwhile
+                if tries == LOADED_ANEW_MAX:
+                    raise
+            else:
+                return
+
     async def _loaded(self, index: int) -> Views:
         """Return the views of a partition, with what is folded so far. By who holds the lock of folding it.
 
-        Raises: HorizonMoved: what is stored misses what took back some of it. Who starts anew builds that anew.
+        What is stored may miss what took back some of it, where nobody has owned the partition since: it is built anew then.
+
+        Raises: HorizonMoved: that cannot be done here, or the log is cleaned faster than it can be.
         """
         known = self._views.get(index)
         if known is not None and not self._behind_horizon(index, known):
             return known
         self._views.pop(index, None)
         views = await self._load(index, None)
+        if self._behind_horizon(index, views):
+            self._views.pop(index, None)
+            await self._keeper.renew()
+            views = await self._load(index, None)
         if self._behind_horizon(index, views):
             self._views.pop(index, None)
             topic = self._topics.events
@@ -410,6 +429,9 @@ class Viewing:
         views, more = self._views[index], True
         topic, start = self._topics.events, views.next_offset
         horizon = self._log.horizon(topic, index)
+        if self._behind_horizon(index, views):  # since they were loaded
+            self._views.pop(index, None)
+            raise horizon_moved(topic, index, start, horizon)
         while more:
             more = await self._fold_some(views, topic, index, stop)
             if start < (now := self._log.horizon(topic, index)) != horizon:

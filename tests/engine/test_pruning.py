@@ -25,7 +25,7 @@ from gasoline_es import (
     workflow,
 )
 from gasoline_es.core import events as ev
-from gasoline_es.core.pruning import Pruned
+from gasoline_es.core.retention import Retention
 from gasoline_es.errors import GasolineError, LogError, RerunRefused
 from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
@@ -575,17 +575,16 @@ async def test_fold_of_a_cleaned_log_is_the_fold_of_the_whole(world: World) -> N
     chance = random.Random(seed)
     removed_at_all = 0
     for index, records in events_of(process.log):
-        pruned = Pruned()
+        rules = Retention(0)
         for record in records:
-            pruned.observe(record.value)
+            rules.observe(record, sealed=True)
         whole = PartitionViews()
         whole.fold(records)
         mine = [one for one in ids if process.node.index_of(one) == index]
         for share in (1.0, 0.9, 0.5, 0.1):
             left: list[Record] = []
             for record in records:
-                one, _, seq = record.key.rpartition("/")
-                if pruned.removes(one, int(seq)) and chance.random() < share:
+                if rules.gives_up(record) is not None and chance.random() < share:
                     removed_at_all += 1
                 else:
                     left.append(record)
@@ -600,14 +599,13 @@ class CleanedLog(ScriptedLog):
 
     def __init__(self, inner: MemoryLog) -> None:
         super().__init__(inner)
-        self.pruned = Pruned()
+        self.rules = Retention(0)
         for _, records in events_of(inner):
             for record in records:
-                self.pruned.observe(record.value)
+                self.rules.observe(record, sealed=True)
 
     def gone(self, record: Record) -> bool:
-        one, _, seq = record.key.rpartition("/")
-        return record.topic == "default.events" and self.pruned.removes(one, int(seq))
+        return record.topic == "default.events" and self.rules.gives_up(record) is not None
 
     def read(self, topic: str, partition: int, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         return (one for one in super().read(topic, partition, start, stop) if not self.gone(one))
@@ -645,20 +643,3 @@ async def _answers(gasoline: Gasoline, ids: Sequence[str]) -> dict[str, Any]:
         answers[info.id] = info, types(await gasoline.history(info.id)), await gasoline.get(info.id)
     answers["counts"] = await gasoline.counts()
     return answers
-
-
-def test_pruned_never_gives_up_what_stays() -> None:
-    """design §8: the event itself stays, and what it lists; of a new life only what comes before the next pruning goes."""
-    pruned, one = Pruned(), "0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f"
-    assert not pruned.removes(one, 1)
-    pruned.note(one, 5)
-    assert [seq for seq in range(1, 9) if pruned.removes(one, seq)] == [1, 2, 3, 4]
-    assert pruned.is_tombstone(one, 5)
-    assert not pruned.is_tombstone(one, 6)
-    pruned.note(one, 12, (6, 11))
-    assert [seq for seq in range(1, 14) if pruned.removes(one, seq)] == [1, 2, 3, 4, 5, 7, 8, 9, 10]
-    assert not pruned.is_tombstone(one, 12)
-    pruned.note(one, 5)
-    assert pruned.pruned_by(one) == 12, "seen in any order"
-    pruned.settle(one)
-    assert len(pruned) == 0

@@ -16,7 +16,7 @@ from gasoline_es import Gasoline
 from gasoline_es.core import events as ev
 from gasoline_es.core.codec import read
 from gasoline_es.core.filters import Filters
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.errors import WorkflowNotFound
 from gasoline_es.log.copying import copy_log
 from gasoline_es.log.file.log import FileLog, open_file_log
@@ -63,7 +63,7 @@ async def clean(world: World, **options: Any) -> Compaction:
     """Clean the log as the command does, as somebody who has just opened it."""
     log = await open_log(world.url)
     try:
-        return await log.compact(retention(world.clock.now_us()), **options)
+        return await log.compact(Retention(world.clock.now_us()), **options)
     finally:
         await log.close()
 
@@ -467,7 +467,7 @@ async def test_killed_after_any_call_of_the_disk_nothing_is_lost_and_nothing_com
         shutil.copytree(tmp_path / "log", origin)
         if later_us:
             log = await open_file_log(str(origin))
-            await log.compact(retention(now_us))
+            await log.compact(Retention(now_us))
             await log.close()
         for cut in itertools.count():
             copy = tmp_path / "copy"
@@ -480,7 +480,7 @@ async def test_killed_after_any_call_of_the_disk_nothing_is_lost_and_nothing_com
             disk.kill_after = len(disk.calls) + cut
             killed = False
             try:
-                await cleaned.compact(retention(now_us + later_us))
+                await cleaned.compact(Retention(now_us + later_us))
             except Killed:
                 killed = True
             disk.kill_after = None
@@ -490,7 +490,7 @@ async def test_killed_after_any_call_of_the_disk_nothing_is_lost_and_nothing_com
             again = await open_file_log(str(copy))
             assert _folded(again, there, gone) == expected, (later_us, cut)
             for _ in range(2):
-                await again.compact(retention(now_us + later_us))
+                await again.compact(Retention(now_us + later_us))
                 assert _folded(again, there, gone) == expected, (later_us, cut)
             assert [found for found in again.verify() if isinstance(found, Problem)] == []
             finals.add((later_us, *(record.offset for record in again.read(EVENTS, 0))))

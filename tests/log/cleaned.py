@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from gasoline_es.core.retention import Pruned, Retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.log.file.log import open_file_log
 from gasoline_es.log.port import Compaction, Epoch, Log, NewRecord, Position, Problem, Record
 from gasoline_es.testing.log_contract import EVENTS, put
@@ -18,26 +18,8 @@ HOUR_US = 3600 * 10**6
 NOW_US = 1_000_000 * HOUR_US
 
 
-class PrunedBy(Pruned):
-    """Prunes as the events ``workflow.pruned`` say: all earlier ones of the workflow, but for those that they name."""
-
-    def __init__(self) -> None:
-        self.keeps: dict[str, tuple[int, frozenset[int]]] = {}
-
-    def observe(self, value: bytes | None) -> None:
-        if value is not None and b"workflow.pruned" in value:
-            event = json.loads(value)
-            self.keeps[event["subject"]] = event["seq"], frozenset(event["data"]["keeps"])
-
-    def removes(self, workflow_id: str, seq: int) -> bool:
-        if workflow_id not in self.keeps:
-            return False
-        mark, keeps = self.keeps[workflow_id]
-        return seq < mark and seq not in keeps
-
-
 def rules(now_us: int = NOW_US, *, tombstones_s: float = 24 * 3600.0) -> Retention:
-    return Retention(now_us, pruned=PrunedBy(), tombstones_s=tombstones_s)
+    return Retention(now_us, tombstones_s=tombstones_s)
 
 
 def keyed(key: str, number: int, partition: int = 0, *, topic: str = INDEX, time_us: int = 0) -> NewRecord:

@@ -32,7 +32,7 @@ from gasoline_es import Gasoline
 from gasoline_es.clock import VirtualClock
 from gasoline_es.core import codec
 from gasoline_es.core.events import Event
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.core.topics import Topics
 from gasoline_es.events import WorkflowCompleted, WorkflowDispatched
 from gasoline_es.log.kafka.drivers.port import Feed
@@ -136,7 +136,7 @@ async def _pruned(url: str) -> set[str]:
 
 async def _clean(url: str, now_us: int) -> int:
     log = await open_log(url, namespace="shop")
-    removed = (await log.compact(retention(now_us))).removed.get("shop.events", {})
+    removed = (await log.compact(Retention(now_us))).removed.get("shop.events", {})
     await log.close()
     return sum(removed.values())
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from gasoline_es.core.events import Event, WorkflowDispatched, WorkflowPruned
-from gasoline_es.core.retention import retention
+from gasoline_es.core.retention import Retention
 from gasoline_es.errors import HorizonMoved
 from gasoline_es.log.port import Log
 from projections import partition_fold
-from projections.building import rebuild
+from projections.building import Progress, rebuild
 from projections.comparing import verify
 from projections.definition import Projection, projection
 from projections.partition_fold import PartitionFold
@@ -61,7 +61,7 @@ async def prune(log: Log, number: int) -> None:
 
 
 async def clean(log: Log) -> dict[str, int]:
-    return dict((await log.compact(retention(NOW_US))).removed.get(TOPIC, {}))
+    return dict((await log.compact(Retention(NOW_US))).removed.get(TOPIC, {}))
 
 
 def keep_up(log: Log, store: Store[Any]) -> list[Notice]:
@@ -96,6 +96,36 @@ async def test_tables_that_stand_at_a_removed_record_are_compared_up_to_it_and_n
     rebuilt = rebuild(log, store, known())
     assert rebuilt.generation == 2
     assert orders(store) == [1, 3, 5]
+
+
+async def test_work_over_gaps_is_told_to_its_end_and_counts_what_it_read(
+    log: Log, store: Store[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design §7: a bar goes by offsets, so it comes to its end; records are those that there are."""
+    monkeypatch.setattr(partition_fold, "_CHUNK_FIRST", 2)
+    for number in range(1, 9):
+        await order(log, number)
+    for number in range(1, 7):
+        await prune(log, number)
+    await order(log, 9)
+    assert await clean(log) == {"pruned": 12}
+    held = len(there(log))
+    assert held == 18 + 6 - 12
+    assert log.end(TOPIC, 0) == 24
+    told: list[Progress] = []
+    assert rebuild(log, store, known(), told.append).records == held
+    assert [one.total for one in told] == [24] * len(told)
+    assert [one.done for one in told] == sorted(one.done for one in told)
+    assert told[0].done > 12, "what is gone is passed"
+    assert (told[-2].done, told[-1].done) == (24, 24)
+    told.clear()
+    verdict = verify(log, store, known(), told.append)
+    assert (verdict.records, verdict.difference) == (held, None)
+    assert [one.done for one in told] == sorted(one.done for one in told)
+    assert told[-1] == Progress("known", 24, 24)
+    store.discard("known")
+    (notice,) = keep_up(log, store)
+    assert notice.extra["records"] == held
 
 
 async def test_one_that_stands_below_a_horizon_is_built_anew(log: Log, store: Store[Any]) -> None:
