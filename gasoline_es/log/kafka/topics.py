@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,9 @@ PARTITIONS_DEFAULT: Final = 32
 PUBLIC_TOPICS: Final = ("events", "schedules", "parked", "stored")
 """What others may read, and build upon. The rest is between processes of this library, and may change with any version."""
 ASK_S: Final = 30.0
+MADE_LIMIT_S: Final = 30.0
+"""So long after a topic was made all brokers have heard of it, in a cluster that is well."""
+MADE_POLL_S: Final = 0.1
 _HOUR_MS: Final = 3_600_000
 
 # Times are told by whoever writes; a clock that is ahead must not keep anything from being recorded.
@@ -86,11 +90,25 @@ def prepare(
         )
     if missing:
         admin.create([NewTopic(one.name, one.partitions, replication, one.policy) for one in missing], ASK_S)
+        there = _made(admin, names)
         # Somebody else may have made them at the same time, with other numbers: what is there now counts.
-        there = admin.describe(names, ASK_S)
+        events = there.get(f"{prefix}{namespace}.events")
+        if events is not None and events.partitions != count:
+            count = check_partitions({namespace: events.partitions}, namespace, partitions, where) or count
+            wanted = topics_of(prefix, namespace, count)
     for topic in wanted:
         _check(topic, there.get(topic.name))
     return count
+
+
+def _made(admin: Admin, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+    """Look at topics that were just made, until all are there: a broker that was not asked to hears of it a moment later."""
+    until_s = time.monotonic() + MADE_LIMIT_S
+    while True:
+        there = admin.describe(names, ASK_S)
+        if len(there) == len(names) or time.monotonic() > until_s:
+            return there
+        time.sleep(MADE_POLL_S)
 
 
 def _check(wanted: Wanted, found: TopicInfo | None) -> None:
