@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
@@ -36,9 +37,9 @@ from gasoline_es.core.moving import (
 from gasoline_es.core.packets import decode_packet
 from gasoline_es.core.stored_events import TRACKING, TrackingStored, decode_stored
 from gasoline_es.core.topics import OWNERS_TOPICS, Topics
-from gasoline_es.errors import CopyRefused, PartitionOwned
+from gasoline_es.errors import CopyRefused, LogError, PartitionOwned
 from gasoline_es.log.moved import newest_first, newest_mark
-from gasoline_es.log.opening import open_log
+from gasoline_es.log.opening import directory_of, open_log
 from gasoline_es.log.port import Appended, Log, Member, NewRecord, Owner, Ownership, Position, Record, Section, Tail
 
 Progress = Callable[[str, int, int], None]
@@ -113,7 +114,9 @@ async def copy_log(
         nothing was moved. LogCorrupt: damage, where it is. LogError.
     """
     name = namespace_of(source, target, namespace=namespace)
+    _refuse_within(source, target)
     async with _open_old(source, name) as old:
+        await _refuse_before_made(old, target)
         # Before the new place is made: with how many partitions it is made cannot be changed.
         if partitions != 1 and await _holds_stored(old):
             if partitions is not None:
@@ -191,6 +194,39 @@ async def _open_old(url: str, namespace: str) -> AsyncGenerator[Log]:
     log = await open_log(url, namespace=namespace)
     async with _closing(log):
         yield log
+
+
+def _refuse_within(source: str, target: str) -> None:
+    """Raises: CopyRefused: one of the directories lies in the other, which would be copied, backed up and removed with it."""
+    if not (source.startswith("file:") and target.startswith("file:")):
+        return
+    old, new = (Path(directory_of(url)).resolve() for url in (source, target))
+    if old != new and (old in new.parents or new in old.parents):
+        raise CopyRefused(f"{source} and {target} lie one in the other: copy to a directory beside it", url=source)
+
+
+async def _refuse_before_made(old: Log, target: str) -> None:
+    """Refuse what can be known to be refused before anything is made at the new place. Raises: CopyRefused; LogError."""
+    _refuse_others(old, "copy")
+    topic = Topics(old.namespace).registry
+    await old.refresh((topic, 0))
+    mark = newest_mark(old, 0, old.end(topic, 0))
+    goes_on = mark is None or not mark.closed
+    try:
+        new = await open_log(target, namespace=old.namespace, readonly=True)
+    except LogError:
+        pass  # nothing is there yet; or it is damaged, which is told where it is opened for writing
+    else:
+        async with _closing(new):
+            _refuse_same(old, new)
+            goes_on = goes_on or _says(mark, new, "leaving", "left")
+    if mark is not None and not goes_on:
+        raise CopyRefused(mark.refusal(old.url, old.namespace), url=old.url)
+
+
+def _refuse_same(old: Log, new: Log) -> None:
+    if old.log_id == new.log_id:
+        raise CopyRefused(f"{old.url} and {new.url} are the same log: copy to another")
 
 
 async def _holds_stored(log: Log) -> bool:
@@ -432,8 +468,7 @@ class _Copying:
             raise CopyRefused(
                 f"a namespace is called the same at both places, not {old.namespace!r} and {new.namespace!r}"
             )
-        if old.log_id == new.log_id:
-            raise CopyRefused(f"{old.url} and {new.url} are the same log: copy to another")
+        _refuse_same(old, new)
         self._from = await _take_all(old, "copy")
         mark = self._from.marks[0]
         if mark is not None and mark.closed and not _says(mark, new, "leaving", "left"):

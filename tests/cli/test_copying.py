@@ -82,7 +82,7 @@ async def _no_more(self: object) -> None:
     ("arguments", "status", "said"),
     [
         (["log", "copy", "memory:a", "file:b"], 2, "'memory:a' is not the URL of a log that lasts"),
-        (["log", "copy", "file:a", "file://host/b"], 1, "there is no"),
+        (["log", "copy", "file:a", "file://host/b"], 1, "names a host"),
         (["--namespace", "other", "log", "copy", "kafka://h:1/shop", "file:b"], 1, "two namespaces are named"),
         (["log", "copy", "file:a", "file:b", "--partitions", "0"], 2, "partitions"),
         (["log", "copy", "file:a"], 2, "TO"),

@@ -403,6 +403,38 @@ async def test_what_cannot_be_copied_is_refused_before_anything_happens(place: N
     await move(old, new)
 
 
+@pytest.mark.parametrize("kind", ["memory", "file", "kafka"])
+async def test_a_copy_that_is_refused_for_its_source_makes_nothing_at_the_new_place(place: NewWorld, kind: str) -> None:
+    old, new = place(kind), place("file")
+    worker = await old.worker(echo)
+    directory = Path(new.url.removeprefix("file:"))
+    with pytest.raises(CopyRefused, match="is open for writing elsewhere"):
+        await move(old, new)
+    assert not directory.exists()
+    await worker.stop()
+    await move(old, place("memory"))
+    with pytest.raises(CopyRefused, match="was moved to"):
+        await move(old, new)
+    assert not directory.exists()
+
+
+async def test_a_directory_is_not_copied_into_itself(place: NewWorld) -> None:
+    old = place("file")
+    client = await old.process(partitions=2)
+    await client.stop()
+    directory = Path(old.url.removeprefix("file:"))
+    before = sorted(directory.rglob("*"))
+    for target in (f"{old.url}/sub", f"{old.url}/a/b", f"file:{directory.parent}"):
+        with pytest.raises(CopyRefused, match="lie one in the other: copy to a directory beside it"):
+            await copy_log(old.url, target)
+    (directory.parent / "link").symlink_to(directory)
+    with pytest.raises(CopyRefused, match="lie one in the other"):
+        await copy_log(old.url, f"file:{directory.parent}/link/sub")
+    with pytest.raises(CopyRefused, match="are the same log"):
+        await copy_log(old.url, f"file:{directory.parent}/link")
+    assert sorted(directory.rglob("*")) == before
+
+
 # --- broken off, and again ---------------------------------------------------------------------------------------------------
 
 
