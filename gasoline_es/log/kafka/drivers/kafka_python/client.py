@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from gasoline_es.errors import LogError
@@ -45,6 +47,31 @@ class _WithoutSecrets(logging.Filter):
 
 for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.manager", "kafka.net.selector"):
     logging.getLogger(_name).addFilter(_WithoutSecrets())
+
+
+REPEATS_S = 10.0
+REMEMBERED_MAX = 1_000
+
+
+class Seldom(logging.Filter):
+    """Lets the same message through once in ten seconds: while a topic is away, the library says so ten times a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said, now_s = record.getMessage(), self._clock()
+        if now_s < self._until.get(said, now_s):
+            return False
+        if len(self._until) >= REMEMBERED_MAX:
+            self._until.clear()
+        self._until[said] = now_s + REPEATS_S
+        return True
+
+
+logging.getLogger("kafka.cluster").addFilter(Seldom())
 
 
 class _Sockets(inet.KafkaNetSocket):  # type: ignore[misc]  # the library has no types
