@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 O = TypeVar("O")  # noqa: E741
 
 _STATUSES: tuple[str, ...] = get_args(Status)
+LIST_CHUNK = 100
+"""So many workflows of a list are yielded before the event loop gets a turn."""
 
 
 class Asking(Outside):
@@ -129,6 +131,7 @@ class Asking(Outside):
         wanted = Filters(name, check_tags(tags, "list"), status, error, since_us, until_us, behind)
         parts: builtins.list[Iterator[Summary]] = []
         damage: LogCorrupt | None = None
+        await asyncio.sleep(0)  # who asks again and again would else keep all others from their turns
         current = await self._node.viewing.asked()
         for index in range(self._node.log.partition_count):
             if as_of_us is None:
@@ -139,10 +142,12 @@ class Asking(Outside):
                 past = await self._node.viewing.matching_as_of(index, as_of_us, wanted, current)
                 views, _ = await self._node.viewing.readable(index, current)
                 parts.append(_unpruned(past, views, as_of_us, wanted))
-        for summary in islice(merge(*parts, key=created), limit):
+        for number, summary in enumerate(islice(merge(*parts, key=created), limit), start=1):
             index = self._node.index_of(summary.id)
             state = await self._state(index, summary.id) if payloads else None
             yield self._info(summary, index, state)
+            if number % LIST_CHUNK == 0:
+                await asyncio.sleep(0)
         if damage is not None:
             raise damage
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gasoline_es.errors import ProjectionStopped
+from gasoline_es.errors import HorizonMoved, ProjectionStopped
 from gasoline_es.log.port import Log
 from projections.definition import Projection, setup_of
 from projections.generation_fold import GenerationFold
@@ -36,6 +37,7 @@ class Built:
 
 OnProgress = Callable[[Progress], None]
 
+_AGAIN_MAX: Final = 3
 LITTLE: Final = CHUNK_MAX
 """So many records are folded while others wait for it."""
 
@@ -124,8 +126,20 @@ def rebuild(
     Waits for whoever builds one now. What others fold into the old one meanwhile is in the new one too, once. ``jobs``: in so
     many processes, if that is worth it; ``url`` is that of the store, as it was opened with.
 
+    Where the log is cleaned meanwhile, so that what was folded may have been taken back since, it begins again.
+
     Raises: ProjectionStopped: an event cannot be applied that is in the old one; that stays. ProjectionError: the store failed.
+        HorizonMoved: the log is cleaned faster than it can be folded.
     """
+    for _ in range(_AGAIN_MAX - 1):
+        with suppress(HorizonMoved):
+            return _rebuild(log, store, projection, on_progress, jobs, url)
+    return _rebuild(log, store, projection, on_progress, jobs, url)
+
+
+def _rebuild(
+    log: Log, store: AnyStore, projection: Projection, on_progress: OnProgress | None, jobs: int, url: str | None
+) -> Built:
     told: list[ProjectionStopped] = []
     with store.building(projection.name):
         generation = store.create(projection.name, projection.version, setup_of(projection))

@@ -14,6 +14,7 @@ from gasoline_es.cli.reading import namespaces, require_namespace
 from gasoline_es.cli.render import count
 from gasoline_es.cli.settings import Settings
 from gasoline_es.core.retention import Retention
+from gasoline_es.log.moved import check_not_moving
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Compaction
 
@@ -29,15 +30,18 @@ _WHY = {
 
 
 def compact(settings: Settings, output: Output, *, dry_run: bool, mib_per_s: float | None) -> None:
-    """Clean the log and write what went. Raises: Failure: another cleaner is at work. GasolineError."""
-    names = [settings.namespace] if settings.namespace is not None else list(namespaces(settings))
-    namespace = names[0] if names else "default"
+    """Clean the log and write what went. Raises: Failure: another cleaner is at work. LogMoved: it is being copied."""
+    every = list(namespaces(settings))
+    namespace = settings.namespace or (every[0] if every else "default")
     require_namespace(settings, namespace)
     with progress("cleaning") as advance:
 
         async def run() -> Compaction:
             log = await open_log(settings.url, namespace=namespace)  # segments are of all namespaces
             try:
+                if not log.remote:
+                    for name in every:
+                        await _check_not_moving(settings.url, name)
                 return await log.compact(
                     Retention(time.time_ns() // 1000),
                     dry_run=dry_run,
@@ -54,6 +58,15 @@ def compact(settings: Settings, output: Output, *, dry_run: bool, mib_per_s: flo
         _show(report, output)
     if report.by == "another":
         raise Failure(f"another process is cleaning {settings.url}: nothing was done here")
+
+
+async def _check_not_moving(url: str, namespace: str) -> None:
+    """Raises: LogMoved. Who begins to copy a namespace now sees that the log is open here, and does not."""
+    log = await open_log(url, namespace=namespace, readonly=True)
+    try:
+        await check_not_moving(log)
+    finally:
+        await log.close()
 
 
 def _show(report: Compaction, output: Output) -> None:

@@ -119,6 +119,8 @@ def compact(
     is at it: status 1), dry_run, segments (looked at), open (left alone),
     rewritten, emptied, bytes_before, bytes_after,
     removed {topic: {why: records}}.
+
+    Exit status: 0 cleaned; 1 another process is at it, or a namespace of the log is being copied; 2 used wrongly.
     """
     from gasoline_es.cli.cleaning import compact as compact_it
     from gasoline_es.cli.output import Output

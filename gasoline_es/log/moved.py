@@ -58,12 +58,23 @@ async def check_not_moved(log: Log) -> None:
 
     The first partition tells for all: of a log that is left it is the first to say so, of one that arrives the last.
     """
+    refuse_closed(log, await _newest_that_counts(log))
+
+
+async def check_not_moving(log: Log) -> None:
+    """Raises: LogMoved: the namespace is being copied, from here or to here: each record is compared, so none may go."""
+    mark = await _newest_that_counts(log)
+    if mark is not None and mark.state in ("leaving", "arriving"):
+        refuse_closed(log, mark)
+
+
+async def _newest_that_counts(log: Log) -> Mark | None:
     topic = Topics(log.namespace).registry
     await log.refresh((topic, 0))
     stop = log.end(topic, 0)
     for record in newest_first(log, 0, stop):
         if (mark := mark_in(log, 0, record)) is not None:
-            refuse_closed(log, mark)
-            return
+            return mark
         if record.key == Topics(log.namespace).position_key(0):
-            return  # somebody has worked here since, who had looked
+            return None  # somebody has worked here since, who had looked
+    return None

@@ -454,6 +454,57 @@ async def test_prune_history_by_hand_says_before_what_it_does_then(any_world: Wo
     assert (await process.gasoline.get(dead.id)).status == "dead"
 
 
+async def test_by_hand_only_histories_of_the_complete_and_the_cancelled_go(any_world: World) -> None:
+    """semantics.md §10, §7: what runs, sleeps, is dead or silenced keeps its own, also as a parent; outputs are there after it.
+
+    Among them are a child that its parent will ask for its output, and one that the parent has asked before.
+    """
+    process = await any_world.worker(*ALL, prune_after=AGE_S)
+    gasoline = process.gasoline
+    parent = await gasoline.dispatch(waits_for, "7a")
+    complete = await ran(process, ledger, "1")
+    cancelled = await gasoline.dispatch(nap, 10_000.0)
+    cleaned_up = await gasoline.dispatch(fragile, "2")
+    asleep, silenced = [await gasoline.dispatch(nap, 10_000.0) for _ in range(2)]
+    listening = await gasoline.dispatch(one_note, None)
+    dead, dead_and_silenced = [await gasoline.dispatch(doomed, "3") for _ in range(2)]
+    await process.status(dead.id, "dead")
+    await process.status(dead_and_silenced.id, "dead")
+    for one in (cancelled, cleaned_up):
+        await one.cancel()
+    for one in (silenced, dead_and_silenced):
+        await one.silence()
+    await process.settle()
+    children = [one.id async for one in gasoline.list() if one.name in ("invoice", "ledger_all")]
+    assert len(children) == 2
+    by_rule = await ran(process, invoice, "by rule")
+    await process.advance(AGE_S / 2)
+    stay = (parent, asleep, silenced, listening, dead, dead_and_silenced)
+    before = {one.id: types(await one.history()) for one in stay}
+    go = {complete.id, cancelled.id, cleaned_up.id, by_rule.id, *children}
+    would = await gasoline.prune_history(age=1, dry_run=True)
+    assert would.workflows == len(go)
+    did = await gasoline.prune_history(age=1)
+    assert (did.workflows, did.names, did.events) == (would.workflows, would.names, would.events)
+    for dry_run in (True, False):
+        again = await gasoline.prune_history(age=1, dry_run=dry_run)
+        assert (again.workflows, dict(again.names), again.events) == (0, {}, 0)
+    assert {one.id: types(await one.history()) for one in stay} == before
+    for workflow_id in go:
+        first, last, mark = await gasoline.history(workflow_id)
+        assert isinstance(first.data, ev.WorkflowDispatched)
+        assert isinstance(last.data, ev.WorkflowCompleted | ev.WorkflowCancelled)
+        assert isinstance(mark.data, ev.WorkflowPruned)
+    assert await soon(complete.output()) == "booked 1"
+    with pytest.raises(WorkflowCancelled):
+        await soon(cancelled.output())
+    await parent.signal(Note(text="on"))
+    assert await soon(parent.output()) == "booked 7a, booked 7a", "it asked for the outputs only now"
+    await listening.signal(Note(text="late"))
+    assert await soon(listening.output()) == "late"
+    assert (await gasoline.prune_history(age=1, dry_run=True)).workflows == 0, "these ended just now"
+
+
 async def test_prune_history_asks_the_owner_elsewhere(world: World) -> None:
     """design §5: it is decided by whoever owns the partition."""
     process = await world.worker(*ALL)

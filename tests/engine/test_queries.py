@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from gasoline_es import WorkflowInfo, WorkflowNotFound
+from gasoline_es import WorkflowInfo, WorkflowNotFound, asking
 from gasoline_es.core.durations import to_datetime
 from tests.engine.harness import World, soon
 from tests.engine.programs import ten_steps
@@ -169,3 +170,30 @@ async def test_a_time_that_utc_has_not_is_refused(moment: datetime, world: World
         await process.gasoline.get(handle.id, as_of=moment)
     inside = moment.replace(tzinfo=UTC)
     assert len([one async for one in process.gasoline.list(**{"until" if moment is LAST else "since": inside})]) == 1  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_who_lists_much_or_often_lets_others_have_their_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is waited for where the log is at hand: a long list, or many, would hold the process's event loop up."""
+    process = await world.worker(ten_steps)
+    for _ in range(9):
+        await process.gasoline.dispatch(ten_steps, 5)
+    await process.settle()
+    monkeypatch.setattr(asking, "LIST_CHUNK", 3)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    assert len([one async for one in process.gasoline.list()]) == 9
+    assert turns == 1 + 9 // 3
+    for _ in range(5):
+        async for _one in process.gasoline.list():
+            break
+    assert turns == 4 + 5
+    task.cancel()

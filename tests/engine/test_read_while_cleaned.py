@@ -22,6 +22,11 @@ from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import Record
 from gasoline_es.persistence.history_reader import open_histories
 from gasoline_es.testing.log_contract import EVENTS
+from projections import partition_fold
+from projections.building import Progress, rebuild
+from projections.comparing import verify
+from projections.stores.opening import open_store
+from projections.workflows import Workflows
 from tests.cli.terminal import invoke
 from tests.engine.workflows import Note
 
@@ -283,3 +288,54 @@ def test_a_dump_over_which_the_horizon_moved_writes_all_else_and_says_so_at_its_
     topics = [record["topic"] for record in shown.objects]
     assert topics.index("default.events") < topics.index("default.registry")
     assert invoke("--log", told.url, "log", "dump").objects
+
+
+# --- others that go through the log -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_who_selects_events_gets_each_that_is_left_once_and_goes_on(
+    told: Told, meanwhile: Callable[[Told, int], list[str]], times: int
+) -> None:
+    """Notifications and subscriptions of the eventsourcing package read so: in order, at most so many at a time."""
+
+    async def read() -> tuple[list[str], list[int], list[int]]:
+        async with open_histories(told.url, "default") as reader:
+            whole = await reader.select(0, 1, None, 1_000, frozenset())
+            done = meanwhile(told, times)
+            got: list[int] = []
+            while some := await reader.select(0, got[-1] + 1 if got else 1, None, 2, frozenset()):
+                got += [number for number, _, _ in some]
+            now = [number for number, _, _ in await reader.select(0, 1, None, 1_000, frozenset())]
+            assert len(whole) > len(told.whole)
+            return done, got, now
+
+    done, got, now = asyncio.run(read())
+    assert done == ["read"]
+    assert got == sorted(set(got))
+    assert [number for number in now if number > 2] == [number for number in got if number > 2]
+
+
+def test_a_rebuild_over_which_the_horizon_moved_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had folded the workflow's first events, and what took them back was gone before it came there."""
+    told = asyncio.run(_told(f"file:{tmp_path}/log", all_goes))
+    monkeypatch.setattr(partition_fold, "_CHUNK_FIRST", 1)
+    monkeypatch.setattr(partition_fold, "CHUNK_MAX", 1)
+    seen: list[Progress] = []
+
+    def on_progress(now: Progress) -> None:
+        seen.append(now)
+        if len(seen) == 2:
+            told.prune_and_clean(2)
+
+    async def build() -> None:
+        log = await open_log(told.url, readonly=True)
+        store = open_store(log)
+        assert rebuild(log, store, Workflows(), on_progress).generation >= 2
+        assert verify(log, store, Workflows()).difference is None
+        with store.snapshot("workflows") as snapshot:
+            assert snapshot.db.execute("SELECT count(*) FROM workflows WHERE id = ?", (told.id,)).fetchall() == [(0,)]
+        await log.close()
+
+    asyncio.run(build())
+    assert seen[2].total > seen[1].total == seen[0].total, "another build"

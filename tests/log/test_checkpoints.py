@@ -104,9 +104,31 @@ def _without_a_digest(lines: list[bytes]) -> list[bytes]:
     return [*lines[:at], with_head(core)[0], *lines[at + 1 :]]
 
 
+def _with_a_digest_of_another(lines: list[bytes]) -> list[bytes]:
+    """As if another record had been removed there. The head is right."""
+    at = next(at for at, line in enumerate(lines) if b'"removed":"' in line)
+    before, _, rest = lines[at].partition(b'"removed":"')
+    digest = sha256(b"another record").hexdigest().encode()
+    core = (before + b'"removed":"' + digest + rest[64:]).rpartition(b',"head":')[0]
+    return [*lines[:at], with_head(core)[0], *lines[at + 1 :]]
+
+
+def _a_batch_twice(lines: list[bytes]) -> list[bytes]:
+    first, second = [at for at, line in enumerate(lines) if line.startswith(b'{"batch"')][1:3]
+    return lines[:second] + lines[first:second] + lines[second:]
+
+
 @pytest.mark.parametrize(
     "change",
-    [_cut, _without_a_record, _batches_exchanged, _records_exchanged, _without_a_digest],
+    [
+        _cut,
+        _without_a_record,
+        _batches_exchanged,
+        _a_batch_twice,
+        _records_exchanged,
+        _without_a_digest,
+        _with_a_digest_of_another,
+    ],
     ids=lambda f: f.__name__,
 )
 async def test_a_cleaned_segment_cut_or_rearranged_is_found_with_its_place(
@@ -119,6 +141,31 @@ async def test_a_cleaned_segment_cut_or_rearranged_is_found_with_its_place(
     assert found
     assert found[0].segment == 1
     assert found[0].position > 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_cleaned_segment_of_another_log_is_found_by_a_checkpoint(tmp_path: Path, number: int) -> None:
+    """One that was written and cleaned alike: each of its batches is as sound as those of the one that it stands for."""
+    checkpoint = await _cleaned(tmp_path / "log")
+    await _cleaned(tmp_path / "other")
+    shutil.copyfile(segment(tmp_path / "other", number), segment(tmp_path / "log", number))
+    found = await _found(tmp_path / "log", checkpoint)
+    assert number in {problem.segment for problem in found}
+    assert await _found(tmp_path / "other") == []
+
+
+async def test_a_checkpoint_of_which_any_byte_was_changed_is_none_or_names_a_segment(tmp_path: Path) -> None:
+    """Taken before a cleaning and kept for long: what became of it in between is not passed over."""
+    checkpoint = await _cleaned(tmp_path)
+    refused = 0
+    for at in range(0, len(checkpoint.rstrip()), 3):
+        changed = checkpoint[:at] + bytes([checkpoint[at] ^ 1 << at % 7]) + checkpoint[at + 1 :]
+        try:
+            assert await _found(tmp_path, changed) != [], at
+        except LogError:
+            refused += 1
+    assert refused > len(checkpoint) // 6
+    assert await _found(tmp_path, checkpoint) == []
 
 
 async def test_a_history_that_was_written_anew_is_found_only_by_a_checkpoint(tmp_path: Path) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shutil
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from gasoline_es.errors import HorizonMoved, LogCorrupt, LogError
+from gasoline_es.log.file import checkpoint
+from gasoline_es.log.file.catalog import Catalog
 from gasoline_es.log.file.log import FileLog, open_file_log
-from gasoline_es.log.port import Appended, NewRecord
+from gasoline_es.log.file.segments import Segment
+from gasoline_es.log.port import Appended, NewRecord, Problem, SegmentInfo
 from gasoline_es.testing.faults import CountingDisk, UnsyncedDisk
 from gasoline_es.testing.log_contract import EVENTS, INBOX, event, numbers, put
 from tests.log.cleaned import (
+    HOUR_US,
     INDEX,
     NOW_US,
     REPLIES,
@@ -178,6 +186,93 @@ async def test_a_scan_over_which_the_horizon_moved_is_refused_at_its_end_and_rig
     assert newest(reader.read(INDEX, 0)).keys() == {"stays", "other", "last"}
     assert [record.key for record in behind] == ["last"], "who starts behind the horizon misses nothing"
     await reader.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_verify_goes_on_in_a_log_that_is_cleaned_under_it(tmp_path: Path, times: int) -> None:
+    """Each segment is proved as it is when it is read: the file that was there, or the one in its place."""
+    await _workflows(tmp_path)
+    reader = await open_file_log(str(tmp_path), readonly=True)
+    whole = sum(isinstance(found, SegmentInfo) for found in reader.verify())
+    assert whole > 5
+    for after in range(1, whole):
+        copy = tmp_path / f"copy{after}"
+        shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy*"))
+        log = await open_file_log(str(copy), readonly=True)
+        verified = log.verify()
+        found = [next(verified) for _ in range(after)]
+        for time in range(times):
+            await clean(copy, rules(NOW_US + time * 48 * HOUR_US))
+        found += verified
+        assert [one for one in found if isinstance(one, Problem)] == [], after
+        assert sum(isinstance(one, SegmentInfo) for one in found) == whole
+        await log.close()
+    await reader.close()
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "against"])
+async def test_a_checkpoint_is_taken_of_and_held_to_a_log_that_is_cleaned_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Of each segment one file is looked at, and it says the same as the one that was there."""
+    await _workflows(tmp_path)
+    log = await open_file_log(str(tmp_path), readonly=True)
+    expected = json.loads(log.checkpoint())["segments"]
+    held = log.checkpoint()
+    at = checkpoint._at
+    looked: list[int] = []
+
+    def cleaning(catalog: Catalog, segment: Segment, batch: int) -> tuple[str | None, int]:
+        looked.append(segment.number)
+        if looked == [1, 2, 3, 4, 5, 6]:  # its header was looked at, and its file was not opened
+            with ThreadPoolExecutor(1) as others:
+                report = others.submit(asyncio.run, clean(tmp_path)).result()
+            assert report.removed == {EVENTS: {"pruned": 40}}
+        return at(catalog, segment, batch)
+
+    monkeypatch.setattr(checkpoint, "_at", cleaning)
+    if what == "checkpoint":
+        assert json.loads(log.checkpoint())["segments"] == expected
+    else:
+        assert list(log.against(held)) == []
+    assert looked.count(6) == 2, "once more, as it is now"
+    await log.close()
+
+
+async def test_a_backup_that_is_taken_while_the_log_is_cleaned_is_a_log(tmp_path: Path) -> None:
+    """File by file: segments from before a cleaning and from after it go together, as each holds what the others need."""
+    await _workflows(tmp_path / "log")
+    await life(tmp_path / "log", [keyed("k", 1), keyed("gone", 1)], [keyed("k", 2), tombstone("gone")])
+    before = await open_file_log(str(tmp_path / "log"), readonly=True)
+    index, ends = newest(before.read(INDEX, 0)), (before.end(EVENTS, 0), before.end(INDEX, 0))
+    await before.close()
+    names = sorted(path.relative_to(tmp_path / "log") for path in (tmp_path / "log").rglob("*") if path.is_file())
+    left: list[int] | None = None
+    for at in range(0, len(names) + 1, 2):
+        origin, backup = tmp_path / f"log{at}", tmp_path / f"backup{at}"
+        shutil.copytree(tmp_path / "log", origin)
+        for number, name in enumerate([*names, None]):
+            if number == at:
+                report = await clean(origin)
+                assert report.removed[EVENTS] == {"pruned": 40}
+            if name is not None:
+                (backup / name).parent.mkdir(parents=True, exist_ok=True)
+                if (origin / name).exists():
+                    shutil.copy2(origin / name, backup / name)
+        restored = await open_file_log(str(backup))
+        assert problems(restored) == [], at
+        assert newest(restored.read(INDEX, 0)) == index
+        assert (restored.end(EVENTS, 0), restored.end(INDEX, 0)) == ends
+        await restored.compact(rules())
+        await restored.compact(rules())
+        assert problems(restored) == []
+        left = left or offsets(restored.read(EVENTS, 0))
+        assert offsets(restored.read(EVENTS, 0)) == left, "cleaned to its end it is as any other"
+        epoch = await taken(restored)
+        assert isinstance(await put(restored, epoch, happened("w1", 6)), Appended)
+        await restored.close()
+        shutil.rmtree(origin)
+        shutil.rmtree(backup)
 
 
 async def test_an_opening_after_a_cleaning_reads_what_the_cleaner_vouches_for_as_little_as_before(

@@ -11,8 +11,9 @@ there, so the head is the same; where nothing is left of a segment only its last
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
@@ -24,6 +25,7 @@ from gasoline_es.log.file.segments import Segment
 from gasoline_es.log.port import Problem
 
 FORMAT: Final = 1
+_T = TypeVar("_T")
 
 
 class Head(NamedTuple):
@@ -39,7 +41,11 @@ class Head(NamedTuple):
 
 def take(catalog: Catalog, log_id: str, now_us: int) -> bytes:
     """Return the digest of a log, after walking all its chains. Raises: LogCorrupt."""
-    heads = [_head(catalog, segment) for segment in catalog.ordered() if segment.header is not None]
+    heads = [
+        _of_one_file(segment, partial(_head, catalog, segment))
+        for segment in catalog.ordered()
+        if segment.header is not None
+    ]
     members = {"format": FORMAT, "log": log_id, "taken": now_us, "segments": [list(head) for head in heads]}
     return with_head(to_json(members)[:-1])[0]
 
@@ -69,11 +75,25 @@ def hold(catalog: Catalog, heads: list[Head]) -> Iterator[Problem]:
             yield Problem(head.segment, 0, f"it is missing, and held {head.records} records up to batch {head.batch}")
             continue
         try:
-            found = _differs(catalog, segment, head)
+            found = _of_one_file(segment, partial(_differs, catalog, segment, head))
         except LogCorrupt as error:
             found = f"batch {head.batch} cannot be reached: {error.fields.get('reason')}"
         if found is not None:
             yield Problem(head.segment, segment.position, found)
+
+
+def _of_one_file(segment: Segment, look: Callable[[], _T]) -> _T:
+    """Look at a segment again if the cleaner has put another file in its place meanwhile. Raises: LogCorrupt."""
+    while True:
+        version = segment.version
+        try:
+            found = look()
+        except LogCorrupt:
+            if segment.version == version:
+                raise
+        else:
+            if segment.version == version:
+                return found
 
 
 def unproven(catalog: Catalog, heads: list[Head]) -> list[int]:
@@ -119,10 +139,10 @@ def _differs(catalog: Catalog, segment: Segment, head: Head) -> str | None:
 
 def _at(catalog: Catalog, segment: Segment, batch: int) -> tuple[str | None, int]:
     """Return the digest of a batch, and where it ends, after walking the chain up to it. Raises: LogCorrupt."""
-    header = segment.header
-    assert header is not None
-    number = 0 if header.follows is None else header.follows.batch
     with catalog.files.reading(segment) as window:
+        header = segment.header
+        assert header is not None
+        number = 0 if header.follows is None else header.follows.batch
         scan = BatchScan(window, header.bytes, number, header.digest)
         try:
             while number < batch and (found := scan.next(window.limit)) is not None:

@@ -29,13 +29,13 @@ def verify_log(
 
 
 def _verify_published(catalog: Catalog, segment: Segment) -> Iterator[Problem]:
-    header = segment.header
-    if header is None:
+    if segment.header is None:
         return
-    batch = 0 if header.follows is None else header.follows.batch
-    if header.compacted is not None and header.compacted.epochs is not None:
-        return  # its header is all there is, and proves itself
     with catalog.files.reading(segment) as window:
+        header = segment.header  # looked at now: the cleaner may have put another file there since it was found
+        batch = 0 if header.follows is None else header.follows.batch
+        if header.compacted is not None and header.compacted.epochs is not None:
+            return  # its header is all there is, and proves itself
         scan = BatchScan(window, header.bytes, batch, header.digest)
         while True:
             try:
