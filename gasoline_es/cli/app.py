@@ -6,10 +6,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group_from_info
+from typer.models import TyperInfo
 
 from gasoline_es.cli import kafka, logs, projections, registry, replaying, schedules, signals, workers, workflows
 from gasoline_es.cli.dev.command import dev
@@ -17,9 +19,38 @@ from gasoline_es.cli.failures import BROKEN_PIPE, explain
 from gasoline_es.cli.settings import Settings
 from gasoline_es.cli.stopping import let
 
+_NOUNS: Final = {
+    "workflow": workflows.commands,
+    "signal": signals.commands,
+    "schedule": schedules.commands,
+    "projections": projections.commands,
+    "worker": workers.commands,
+    "log": logs.commands,
+    "kafka": kafka.commands,
+}
+
 
 class Commands(TyperGroup):
-    """The root group: turns every error into one line on stderr and a status. No traceback ever reaches the user."""
+    """The root group: turns every error into one line on stderr and a status. No traceback ever reaches the user.
+
+    The commands of a noun are made when it is used: to make all of them takes a quarter of the time that most commands take.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all names, the nouns last."""
+        return [*dict.fromkeys((*super().list_commands(ctx), *_NOUNS))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command or the group of a noun; None: there is none, and what is like it is looked for among all."""
+        if cmd_name not in self.commands:
+            for noun in [cmd_name] if cmd_name in _NOUNS else _NOUNS.keys() - self.commands.keys():
+                self.commands[noun] = get_group_from_info(
+                    TyperInfo(_NOUNS[noun], name=noun),
+                    pretty_exceptions_short=True,
+                    suggest_commands=True,
+                    rich_markup_mode=None,
+                )
+        return super().get_command(ctx, cmd_name)
 
     def main(
         self,
@@ -87,13 +118,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.add_typer(workflows.commands, name="workflow")
-app.add_typer(signals.commands, name="signal")
-app.add_typer(schedules.commands, name="schedule")
-app.add_typer(projections.commands, name="projections")
-app.add_typer(workers.commands, name="worker")
-app.add_typer(logs.commands, name="log")
-app.add_typer(kafka.commands, name="kafka")
 app.command("dev", short_help="Run the workflows of a module while you write them: reload when saved.")(dev)
 app.command("registry", short_help="Show which workers live, and what they have registered.")(registry.registry)
 app.command("replay-check", short_help="Replay every recorded history in the code of a module.")(replaying.replay_check)

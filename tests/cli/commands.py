@@ -86,8 +86,8 @@ def commands() -> dict[str, Command]:
 
 def _below(command: Any, words: tuple[str, ...]) -> Iterator[Command]:
     if hasattr(command, "commands"):
-        for name, inner in command.commands.items():
-            yield from _below(inner, (*words, name))
+        for name in command.list_commands(None):
+            yield from _below(command.get_command(None, name), (*words, name))
         return
     parameters = [
         Parameter(
