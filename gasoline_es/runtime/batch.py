@@ -28,6 +28,7 @@ class Batch:
     __slots__ = (
         "_dispatched",
         "attempts",
+        "cleared",
         "done",
         "facts",
         "lives",
@@ -49,6 +50,8 @@ class Batch:
         """The partitions to whose inboxes some of the records go."""
         self.published = False
         """Whether messages are among the records."""
+        self.cleared: list[NewRecord] = []
+        """Tombstones of events. They come last, so that the offsets of the events among the records have no gaps."""
         self.done: list[Done] = []
         self.attempts: list[Attempt] = []
         self._dispatched: dict[tuple[str, ...], list[tuple[Live, WorkflowDispatched]]] = {}

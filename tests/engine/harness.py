@@ -79,6 +79,7 @@ class ScriptedLog(Log):
         self.writable = inner.writable
         self.remote = inner.remote
         self.time_unit_us = inner.time_unit_us
+        self.cleared_by_key = inner.cleared_by_key
         self.derived = inner.derived
         self.incarnation = inner.incarnation
         self.script: dict[int, Fate] = {}
