@@ -20,6 +20,7 @@ from gasoline_es.errors import LogError
 from gasoline_es.log.copying import copy_log
 from gasoline_es.log.kafka.drivers.port import Feed, In
 from gasoline_es.log.port import Problem
+from gasoline_es.persistence import history_reader
 from gasoline_es.runtime import clearing, viewing
 from projections.known import unknown
 from projections.stores.port import Feed as ProjectionFeed
@@ -270,6 +271,10 @@ async def test_what_is_copied_to_files_is_the_same_there(kafka: World, tmp_path:
     process = await worker(there)
     assert await _answers(process.gasoline, ids) == before
     assert [found for found in process.log.verify() if isinstance(found, Problem)] == []
+    reader = history_reader.HistoryReader(process.log)
+    for index in range(PARTITIONS):
+        told_of = await reader.select(index, 1, None, 10_000, frozenset())
+        assert await reader.end(index) == (told_of[-1][0] if told_of else 0)
     await there.end()
 
 
@@ -297,6 +302,29 @@ async def test_a_position_whose_record_was_removed_is_known_elsewhere(kafka: Wor
         changed = wrong._replace(digest="another")
         assert unknown(log, meta, {ProjectionFeed("default.events", index): changed}) is not None
     await other.end()
+
+
+async def test_followers_of_histories_are_told_of_no_tombstone(kafka: World, tmp_path: Path) -> None:
+    """Decisions 0034, 0045: the last number is that of an event, so whoever waits for it comes there."""
+    process = await worker(kafka)
+    handle = await ran(process, ledger_all, "7a")
+    index = process.node.index_of(handle.id)
+    await process.advance(AGE_S + 1)
+    assert await prune(process) == 1
+    await all_taken(kafka)
+    end = process.log.end("default.events", index)
+    for machine in ("here", "elsewhere"):
+        if machine == "elsewhere":
+            compact(kafka)
+        other = elsewhere(kafka, tmp_path / machine)
+        reader = history_reader.HistoryReader((await other.process()).log)
+        none = history_reader.HistoryReader(process.log)
+        told_of = await reader.select(index, 1, None, 10, frozenset())
+        assert [one[1].seq for one in told_of] == ([1, 2, 3, 4] if machine == "here" else [4])
+        assert await reader.end(index) == told_of[-1][0] < end
+        assert await none.select(index, told_of[-1][0] + 1, None, 10, frozenset({"workflow.pruned"})) == []
+        assert await reader.end((index + 1) % PARTITIONS) == 0
+        await other.end()
 
 
 async def test_where_nothing_is_pruned_it_is_noted_now_and_then_how_far_that_holds(
