@@ -122,6 +122,7 @@ class Gasoline(Client):
         store: str | None = None,
         pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
+        compact_every: float | timedelta | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
@@ -135,10 +136,12 @@ class Gasoline(Client):
         ``pipelines``: ingest these topics while it runs (:meth:`ingest`).
         ``prune_after``: seconds after its end, prune a workflow as its definition's ``prune=`` says (semantics.md §10), in the
         partitions that this worker owns. Nobody prunes anything unless this is given.
+        ``compact_every``: so often, in seconds, clean the log (``Log.compact``), slowly and in a thread; while another process
+        cleans, a turn is passed. On Kafka the brokers do that, and this does nothing but say so.
 
-        Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ExtraMissing: metrics need
-            ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the port cannot be had; TopicRefused: the
-            topic of a pipeline, or of its dead letters, is not there.
+        Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ValueError: a length of
+            time is none. ExtraMissing: metrics need ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the
+            port cannot be had; TopicRefused: the topic of a pipeline, or of its dead letters, is not there.
         """
         if projections:
             open_store(self._node.log, store).close()  # whether the URL is of a store shows now
@@ -154,6 +157,7 @@ class Gasoline(Client):
             exposition=None if metrics_port is None else _metrics(self._node, metrics_port, metrics_host),
             beside=[self.ingest(one) for one in pipelines],
             prune_after_us=None if prune_after is None else duration_us(prune_after, "prune_after"),
+            compact_every_us=None if compact_every is None else duration_us(compact_every, "compact_every"),
         )
         self._worker = worker
         return worker
@@ -172,6 +176,7 @@ class Gasoline(Client):
         store: str | None = None,
         pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
+        compact_every: float | timedelta | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -189,6 +194,7 @@ class Gasoline(Client):
             store=store,
             pipelines=pipelines,
             prune_after=prune_after,
+            compact_every=compact_every,
         )
         await worker.run()
 

@@ -151,6 +151,12 @@ METRICS: Final = (
         lambda of: of.sections_failed,
         "error",
     ),
+    _counter("log_cleaned_bytes", "Bytes that the log got shorter by cleaning.", lambda of: of.cleaned_bytes),
+    _gauge(
+        "log_cleaned_timestamp_seconds",
+        "When this process last began to clean the log and did; 0: it has not.",
+        lambda of: of.cleaned_s,
+    ),
     _gauge(
         "inbox_waiting_records",
         "Commands sent to a partition that its owner has not consumed.",

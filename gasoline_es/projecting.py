@@ -140,6 +140,7 @@ class ProjectingWorker(Worker):
         exposition: Exposition | None = None,
         beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
+        compact_every_us: int | None = None,
     ) -> None:
         super().__init__(
             node,
@@ -151,6 +152,7 @@ class ProjectingWorker(Worker):
             exposition=exposition,
             beside=beside,
             prune_after_us=prune_after_us,
+            compact_every_us=compact_every_us,
         )
         self._given: Final = check_projections(projections)
         self._store_url: Final = store_url

@@ -184,8 +184,8 @@ def _another_record(log: Log, feed: Feed, position: Position) -> str | None:
     except LogCorrupt:
         raise
     except LogError:
-        if not log.remote and position.offset < log.end(feed.topic, feed.partition):
-            return None  # each offset had a record there: the cleaner has removed this one
+        if position.offset < log.end(feed.topic, feed.partition):
+            return None  # it had a record there that was folded: a cleaner, or a broker's, has removed it
         return f"the log has no record at {where}, which it has folded"
     digest = digest_of(record)
     if digest == position.digest:

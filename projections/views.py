@@ -140,7 +140,7 @@ class PartitionViews:
         self.next_offset = 0
         """The offset of the next event to fold."""
         self.last_place = 0
-        self.last_record: tuple[str, bytes] = ("", b"")
+        self.last_record: tuple[str, bytes | None] = ("", b"")
         """Key and value of the last event that was folded. Whoever calls :meth:`apply` sets it, before others have a turn."""
         self.stored_to = 0
         """Before this offset everything is in the store, as far as is known here."""
@@ -228,9 +228,18 @@ class PartitionViews:
     def fold(self, records: Iterable[Record]) -> None:
         """Fold events as they are read from the log, from :attr:`next_offset` on."""
         for record in records:
-            if record.value is not None and record.offset is not None:
+            if record.offset is None:
+                continue
+            if record.value is None:
+                self.passed(record.offset, record.place, record.key)
+            else:
                 self.last_record = record.key, record.value
                 self.apply(record.offset, record.place, *read_fact(record.key, record.value))
+
+    def passed(self, offset: int, place: int, key: str, /) -> None:
+        """Pass the tombstone at ``offset``, and what comes before it: what it takes back was given up by an event."""
+        assert offset >= self.next_offset
+        self.next_offset, self.last_place, self.last_record = offset + 1, place, (key, None)
 
     # --- the store ----------------------------------------------------------------------------------------------------
 

@@ -109,6 +109,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    compact_every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            envvar="GASOLINE_COMPACT_EVERY",
+            help="Clean a log in files so often, in the background: 15m, 1h, 1d. On Kafka the brokers do.",
+            show_default=False,
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -143,6 +152,7 @@ def run(
       gasoline --log file:./data worker shop.orders --code-version "$(git log -1 --format=%ct)"
       gasoline --log file:./data worker shop.orders --projections shop.views
       gasoline --log file:./data worker shop.orders --pipelines shop.intake
+      gasoline --log file:./data worker shop.orders --prune-after 30d --compact-every 1h
       gasoline --log file:./data worker shop.orders --metrics-port 9464
 
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
@@ -162,6 +172,7 @@ def run(
             pipelines=pipelines,
             past_lost=past_lost or (),
             prune_after=prune_after,
+            compact_every=compact_every,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
         )
@@ -181,6 +192,7 @@ def _run(
     pipelines: str | None,
     past_lost: Sequence[str],
     prune_after: str | None,
+    compact_every: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
 ) -> None:
@@ -212,6 +224,7 @@ def _run(
         store=store,
         pipelines=_pipelines(pipelines, past_lost),
         prune_after_us=length_of("--prune-after", prune_after),
+        compact_every_us=length_of("--compact-every", compact_every),
     )
 
 

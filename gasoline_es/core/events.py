@@ -212,6 +212,7 @@ class WorkflowPruned:
 
     ``remains`` None: nothing of the workflow is left, and its ``key`` is free. Else its history is gone, and its input, state,
     output or error and tags stay: ``keeps`` are its dispatch and its end. ``reason``: why, as whoever asked for it put it.
+    ``first``: the number of its dispatch, where a former workflow of the same id was pruned; None: it is 1.
     """
 
     TYPE: ClassVar[str] = "workflow.pruned"
@@ -219,6 +220,7 @@ class WorkflowPruned:
     keeps: tuple[int, ...] = ()
     remains: Remains | None = None
     reason: str | None = None
+    first: int | None = None
 
     @property
     def variant(self) -> Literal["all", "history"]:

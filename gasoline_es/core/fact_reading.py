@@ -160,7 +160,10 @@ def _read_pruned(d: Data) -> ev.EventData:
     keeps = tuple(d["keeps"])
     if any(type(seq) is not int for seq in keeps) or (remains is None) != (not keeps):
         raise ValueError(f"keeps {keeps!r}")
-    return ev.WorkflowPruned(d["by"], keeps, remains, d.get("reason"))
+    first = d.get("first")
+    if first is not None and (type(first) is not int or first < 1):
+        raise ValueError(f"first is {first!r}")
+    return ev.WorkflowPruned(d["by"], keeps, remains, d.get("reason"), first)
 
 
 def _read_rerun(d: Data) -> ev.EventData:

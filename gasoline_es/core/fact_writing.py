@@ -86,6 +86,8 @@ def _cancelled(e: ev.WorkflowCancelled) -> dict[str, Any]:
 
 def _pruned(e: ev.WorkflowPruned) -> dict[str, Any]:
     data: dict[str, Any] = {"by": e.by, "variant": e.variant, "keeps": e.keeps}
+    if e.first is not None:
+        data["first"] = e.first
     if e.reason is not None:
         data["reason"] = e.reason
     if e.remains is not None:

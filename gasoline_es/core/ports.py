@@ -228,7 +228,7 @@ class Views(Protocol):
     """The views of one partition: folded from its durable events, in order of offset."""
 
     next_offset: int
-    last_record: tuple[str, bytes]
+    last_record: tuple[str, bytes | None]
     """Key and value of the last event that was folded. Whoever calls ``apply`` sets it, before others have a turn."""
     drifted: bool
     """Whether the store was found to be further than what is folded here: views that are loaded anew are right."""
@@ -260,6 +260,9 @@ class Views(Protocol):
         /,
     ) -> None:
         """Fold the event at ``offset``, whose record lies at ``place``."""
+
+    def passed(self, offset: int, place: int, key: str, /) -> None:
+        """Pass the tombstone at ``offset``, and what comes before it: what it takes back was given up by an event."""
 
     def fold(self, records: Iterable[Any], /) -> None:
         """Fold events as read from the log, from ``next_offset`` on."""

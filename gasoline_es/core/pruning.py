@@ -7,7 +7,7 @@ what is left comes to where those stand who have folded all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from gasoline_es.core import events as ev
@@ -50,8 +50,11 @@ def prune(summary: Summary, ends: Ends, command: Prune) -> tuple[list[ev.EventDa
             workflow_id=command.workflow_id,
         )
         return [], Reply(error=error)
+    begins = None if first == 1 else first
     if command.by_rule and summary.prune == "all":
-        return [ev.WorkflowPruned(command.by, reason=command.reason)], Reply(command.workflow_id, created=True)
+        return [ev.WorkflowPruned(command.by, reason=command.reason, first=begins)], Reply(
+            command.workflow_id, created=True
+        )
     assert summary.completed_us is not None
     assert summary.status in ("complete", "cancelled")
     left_with = end.error if isinstance(end, ev.WorkflowCancelled) else None
@@ -61,7 +64,7 @@ def prune(summary: Summary, ends: Ends, command: Prune) -> tuple[list[ev.EventDa
         summary.tags,
         None if left_with is None else _brief(left_with),
     )
-    pruned = ev.WorkflowPruned(command.by, (first, last), remains, command.reason)
+    pruned = ev.WorkflowPruned(command.by, (first, last), remains, command.reason, begins)
     return [pruned], Reply(command.workflow_id, created=True)
 
 
@@ -108,3 +111,14 @@ def fold_remains(summary: Summary | None, facts: Sequence[ev.Fact]) -> WorkflowS
         state.summary = summary.copy()
     state.summary.error = error
     return state
+
+
+def taken_back(pruned: ev.WorkflowPruned, seq: int, after: int = 0) -> Iterator[int]:
+    """Yield the numbers above ``after`` of the events that ``pruned`` gives up, which has the number ``seq`` itself.
+
+    What was before its dispatch was given up by what pruned the former workflow of this id. But for that event itself, which
+    is not needed any more to tell that nothing is left: another one says so.
+    """
+    for number in range(max((pruned.first or 1) - 1, 1, after + 1), seq):
+        if number not in pruned.keeps:
+            yield number

@@ -53,6 +53,10 @@ class Topics:
         """The registry key under which an owner notes, as it leaves, that activities may have taken a process down."""
         return f"suspects/{partition}"
 
+    def cleared_key(self, partition: int) -> str:
+        """The registry key under which an owner stores up to where it has taken back what prunings gave up, key by key."""
+        return f"cleared/{partition}"
+
     def source_key(self, pipeline: str, topic: str, partition: int) -> str:
         """The registry key under which an owner stores how far a pipeline has read a partition of a foreign topic."""
         return f"ingest/{pipeline}/{topic}/{partition}"

@@ -345,6 +345,8 @@ class Log(ABC):
     """Whether what others publish comes over a network: reads show what has come, and :meth:`refresh` waits for the rest."""
     appends_apart: bool = False
     """Whether each partition's sections are served on their own, so that nothing is won by appending them together."""
+    cleared_by_key: bool = False
+    """Whether what is given up has to be taken back key by key, by tombstones, for a cleaner that knows nothing else."""
     time_unit_us: int = 1
     """Times of records are kept to so many microseconds."""
     derived: str | None = None

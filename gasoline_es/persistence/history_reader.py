@@ -78,6 +78,19 @@ class HistoryReader:
 
     async def end(self, partition: int) -> int:
         """Return the number of the last event, 0 if there is none. Raises: LogError."""
+        end = await self._end(partition)
+        size = 1
+        while end > 0 and self._log.damage is None:  # behind the last event may be tombstones, of which nobody is told
+            start = max(0, end - size)
+            held = [record for record in self._log.read(self._topic, partition, start, end) if record.value is not None]
+            if held and held[-1].offset is not None:
+                return held[-1].offset + 1
+            end, size = start, 2 * size
+            await asyncio.sleep(0)
+        return end
+
+    async def _end(self, partition: int) -> int:
+        """Return the offset at which the partition ends. Raises: LogError."""
         self._check()
         return await decided_end(self._log, self._topic, partition)
 
@@ -150,7 +163,7 @@ class HistoryReader:
         whole: bool = False,
     ) -> tuple[list[Read], int]:
         """Return what is wanted, and before which number all was looked at. Events of unwanted types are not decoded."""
-        end = await self.end(partition)
+        end = await self._end(partition)
         found: list[Read] = []
         reached = start
         # Up to damage there is something to read; what comes behind it nobody knows.
@@ -159,7 +172,9 @@ class HistoryReader:
             for count, record in enumerate(self._log.read(self._topic, partition, start - 1, up_to), 1):
                 if stop is not None and record.offset is not None and record.offset + 1 >= stop:
                     break
-                if record.value is None or record.offset is None or type_of(record.value) not in unwanted:
+                if record.value is None and record.offset is not None:
+                    reached = record.offset + 2  # it takes back what a pruning gave up
+                elif record.value is None or record.offset is None or type_of(record.value) not in unwanted:
                     number, event, _ = one = self._decoded(record)
                     reached = number + 1
                     if wanted(event):

@@ -29,6 +29,7 @@ class Batch:
     __slots__ = (
         "_findable",
         "attempts",
+        "cleared",
         "done",
         "facts",
         "indexed",
@@ -51,6 +52,8 @@ class Batch:
         """The partitions to whose inboxes some of the records go."""
         self.published = False
         """Whether messages are among the records."""
+        self.cleared: list[NewRecord] = []
+        """Tombstones of events. They come last, so that the offsets of the events among the records have no gaps."""
         self.done: list[Done] = []
         self.attempts: list[Attempt] = []
         self.indexed: set[str] = set()

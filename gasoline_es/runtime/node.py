@@ -28,6 +28,7 @@ from gasoline_es.operating import Operations
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.appender import make_appender
 from gasoline_es.runtime.batch import Batch
+from gasoline_es.runtime.clearing import Clearing
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.fitting import require_fit
 from gasoline_es.runtime.live import Live
@@ -82,6 +83,7 @@ class Node:
         self.recording = Recording()
         self.projected: Callable[[], Mapping[str, Mapping[tuple[str, int], int]]] = dict
         """Tells how far the projections are that this process keeps up: by name, topic and partition."""
+        self._clearing = Clearing(self) if log.cleared_by_key else None
         self._appender = make_appender(log, self._log_failed, self.recording)
         self._outbox = Outbox(self._appender, self._posted)
         self._locks = [asyncio.Lock() for _ in range(log.partition_count)]
@@ -114,6 +116,8 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self._appender.start()
         _ = self.spawn(self._follow(), "gasoline-follow")
+        if self._clearing is not None:
+            self._clearing.start()
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -446,6 +450,8 @@ class Node:
         self.recording.durable(batch)
         self.watches.durable(batch)
         self.viewing.changed()
+        if self._clearing is not None:
+            self._clearing.durable(batch)
 
     def attempts_durable(self, attempts: list[Attempt]) -> None:
         if self.driver is not None:

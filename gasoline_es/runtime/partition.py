@@ -568,6 +568,14 @@ class Partition:
         """Return the newest durable position of this key of the registry; None: there is none. Reads backwards."""
         return self._newest_position(key, self._log.end(self._topics.registry, self.index))
 
+    def clear(self, keys: Sequence[str], position: Position) -> None:
+        """Take events back by their keys, in one append with how far that has come. Nothing that counts is among them."""
+        topic, now_us = self._topics.events, self._clock.now_us()
+        self._open.cleared += [NewRecord(topic, self.index, key, None, now_us) for key in keys]
+        key = self._topics.cleared_key(self.index)
+        self._open.records.append(self._registry_record(key, orjson.dumps(position)))
+        self.hurry()
+
     def tell_waiters(self, live: Live) -> None:
         """Tell the workflows that wait for this one's output, in the append of its end. Raises: RecordTooLarge."""
         state = live.state
@@ -817,7 +825,9 @@ class Partition:
             return None
         self._open = Batch()
         self._in_flight = batch
-        return Section(self.index, self.epoch, batch.records), batch
+        return Section(
+            self.index, self.epoch, [*batch.records, *batch.cleared] if batch.cleared else batch.records
+        ), batch
 
     def settled(self, batch: Batch, outcome: Outcome) -> None:
         """Learn the fate of the section (from the appender)."""
@@ -871,6 +881,11 @@ class Partition:
             last = next(record for record in reversed(batch.records) if record.topic == topic)
             assert last.value is not None
             self.views.last_record = last.key, last.value
+        if batch.cleared:
+            last = batch.cleared[-1]
+            self.views.passed(
+                outcome.offsets[self._topics.events] + len(lives) + len(batch.cleared) - 1, outcome.place, last.key
+            )
         for topic, events in batch.standing.items():
             self._beside[topic].durable(events, outcome.offsets[topic], outcome.place)
             last = next(record for record in reversed(batch.records) if record.topic == topic)

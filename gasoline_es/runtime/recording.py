@@ -145,6 +145,10 @@ class Recording:
         """Dead letters that were decided here, by the pipeline that they come from."""
         self.ingest_lag: dict[tuple[str, int], int] = {}
         """How many records are yet to be read, by pipeline and partition of its topic, of those that are read here."""
+        self.cleaned_bytes = 0
+        """By how much the log got shorter when this process cleaned it."""
+        self.cleaned_us: int | None = None
+        """When it began to do so last, of those times that came to an end."""
         self.lost = 0
         """Partitions that were found to be somebody else's, or went with the log."""
         self.weight = 1.0

@@ -45,6 +45,7 @@ class Snapshot:
     lost: int
     ingested: Mapping[str, int]
     dead_letters: Mapping[str, int]
+    cleaned_bytes: int
     messages_lost: int
     messages_dropped: int
 
@@ -68,6 +69,7 @@ class Snapshot:
     waits_for: int
     weight: float
     late_s: float
+    cleaned_s: float
     failed: bool
 
 
@@ -150,6 +152,7 @@ def snapshot(node: Node) -> Snapshot:
         lost=recording.lost,
         ingested=dict(recording.ingested),
         dead_letters=dict(recording.dead_letters),
+        cleaned_bytes=recording.cleaned_bytes,
         messages_lost=node.messages.outgoing.lost,
         messages_dropped=node.messages.dropped,
         standing=standing,
@@ -172,6 +175,7 @@ def snapshot(node: Node) -> Snapshot:
         waits_for=recording.waits_for,
         weight=recording.weight,
         late_s=recording.late_s,
+        cleaned_s=(recording.cleaned_us or 0) / 1e6,
         failed=node.failure is not None,
     )
 

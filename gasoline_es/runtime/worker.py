@@ -16,6 +16,7 @@ from gasoline_es.errors import DefinitionError, LogReadOnly
 from gasoline_es.registry import Registry
 from gasoline_es.runtime.activities import Attempt
 from gasoline_es.runtime.announcing import Announcement
+from gasoline_es.runtime.cleaning import Cleaning
 from gasoline_es.runtime.driver import Driver
 from gasoline_es.runtime.loop_watch import LoopWatch, end_at_once
 from gasoline_es.runtime.node import Node
@@ -64,6 +65,7 @@ class Worker:
         exposition: Exposition | None = None,
         beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
+        compact_every_us: int | None = None,
     ) -> None:
         if type(version) is not int or version < 0:
             raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
@@ -83,6 +85,8 @@ class Worker:
         self._beside = beside
         self.pruner: Final = None if prune_after_us is None else Pruner(node, prune_after_us)
         """Prunes what is old enough; None: nobody does here."""
+        self.cleaning: Final = None if compact_every_us is None else Cleaning(node, compact_every_us)
+        """Cleans the log now and then; None: nobody does here."""
         self.started: Final = asyncio.Event()
         """Set once it has its partitions and drives what is in them."""
 
@@ -148,6 +152,7 @@ class Worker:
             spawn(self._see_to_announcement(), "gasoline-announce"),
             spawn(self._evict(), "gasoline-evict"),
             *([] if self.pruner is None else [spawn(self._prune(self.pruner), "gasoline-prune")]),
+            *([] if self.cleaning is None else [spawn(self.cleaning.go_on(), "gasoline-clean")]),
         ]
 
     async def __aexit__(

@@ -15,6 +15,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from gasoline_es import Gasoline, WorkflowContext, workflow
+from gasoline_es.clock import VirtualClock
 from gasoline_es.core.durations import parse_time
 from gasoline_es.core.ids import workflow_id_from_key
 from gasoline_es.log.port import NewRecord, Section
@@ -118,6 +119,39 @@ def test_options_of_a_worker_may_stand_before_its_module(tmp_path: Path, argumen
     done = invoke("--log", f"file:{tmp_path}/log", "worker", *arguments)
     assert (done.status, done.stdout) == (2, "")
     assert "there is no module 'nosuchmodule'" in done.stderr
+
+
+async def test_worker_cleans_its_log_if_asked_to(tmp_path: Path) -> None:
+    """docs/operations.md, "Cleaning": what former workers have left and pruned goes by itself."""
+    url, clock = f"file:{tmp_path}/log", VirtualClock()
+    for prunes in (0, 20):
+        async with (
+            Gasoline.open(url, clock=clock) as gasoline,
+            gasoline.worker([echo], prune_after=10) as worker,
+        ):
+            assert worker.pruner is not None
+            assert await worker.pruner.look() == prunes
+            for handle in [await gasoline.dispatch(echo, "a" * 500) for _ in range(20)]:
+                await handle.output()
+            clock.advance(20)
+    process = await start(url, "tests.engine.workflows", "--compact-every", "1s")
+    try:
+        assert process.stderr is not None
+        while b"the log was cleaned: " not in await soon(process.stderr.readline()):
+            pass
+    finally:
+        process.terminate()
+        _, err = await soon(process.communicate())
+    assert (process.returncode, b"Traceback" in err) == (0, False)
+    assert (await asyncio.to_thread(invoke, "--log", url, "log", "verify")).status == 0
+
+
+@pytest.mark.parametrize("length", ["0s", "often", ""])
+def test_lengths_of_time_that_are_none_are_refused(tmp_path: Path, length: str) -> None:
+    for option in ("--compact-every", "--prune-after"):
+        done = invoke("--log", f"file:{tmp_path}/log", "worker", "tests.engine.workflows", option, length)
+        assert done.status == 2
+        assert f"{option} {length!r} is no length of time" in done.stderr
 
 
 def test_option_that_is_none_of_a_worker_is_said_to_be_none(tmp_path: Path) -> None:

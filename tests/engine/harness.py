@@ -28,6 +28,7 @@ from gasoline_es.log.memory import MemoryLog
 from gasoline_es.log.opening import open_log
 from gasoline_es.log.port import (
     Appended,
+    Compaction,
     Log,
     LogInfo,
     Member,
@@ -39,6 +40,7 @@ from gasoline_es.log.port import (
     Position,
     Problem,
     Record,
+    Rules,
     Section,
     SegmentInfo,
     Source,
@@ -77,6 +79,7 @@ class ScriptedLog(Log):
         self.writable = inner.writable
         self.remote = inner.remote
         self.time_unit_us = inner.time_unit_us
+        self.cleared_by_key = inner.cleared_by_key
         self.derived = inner.derived
         self.incarnation = inner.incarnation
         self.script: dict[int, Fate] = {}
@@ -208,6 +211,19 @@ class ScriptedLog(Log):
 
     def info(self) -> LogInfo:
         return self.inner.info()
+
+    async def compact(
+        self,
+        rules: Rules,
+        *,
+        dry_run: bool = False,
+        bytes_per_s: float | None = None,
+        gain_min: float = 0.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Compaction:
+        return await self.inner.compact(
+            rules, dry_run=dry_run, bytes_per_s=bytes_per_s, gain_min=gain_min, progress=progress
+        )
 
     def verify(self) -> Iterator[Problem | SegmentInfo]:
         return self.inner.verify()

@@ -19,6 +19,7 @@ from typing import Any
 from gasoline_es import ActivityContext, Gasoline, SignalTo, WorkflowContext, activity, workflow
 from gasoline_es.errors import WorkflowFailed
 from gasoline_es.log.file import log
+from gasoline_es.log.file.disk import Disk
 from gasoline_es.log.port import Epoch, NewRecord, Outcome, Section
 from gasoline_es.runtime.loop_watch import LoopWatch
 from tests.engine import workflows as w
@@ -73,6 +74,32 @@ async def worker(url: str, stop_limit: str = "30") -> None:
         print("ready", flush=True)
         await gasoline.run_worker(w.ALL, stop_limit=float(stop_limit), evict_after=0.05)
     print("stopped", flush=True)
+
+
+async def cleaning_worker(url: str, moment: str) -> None:
+    """Work and clean, until SIGKILL at what the cleaner does to its first segment: ``made``, ``written`` or ``replaced``."""
+    made, replaced = Disk.create, Disk.rename
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def create(disk: Disk, path: str) -> int:
+        fd = made(disk, path)
+        if moment == "made" and path.endswith(".jsonl.tmp"):
+            die()
+        return fd
+
+    def rename(disk: Disk, source: str, target: str) -> None:
+        of_segment = source.endswith(".jsonl.tmp")
+        if moment == "written" and of_segment:
+            die()
+        replaced(disk, source, target)
+        if moment == "replaced" and of_segment:
+            die()
+
+    Disk.create, Disk.rename = create, rename  # type: ignore[method-assign]
+    async with Gasoline.open(url) as gasoline:
+        await gasoline.run_worker(w.ALL, compact_every=0.001)
 
 
 @activity
@@ -348,6 +375,7 @@ if __name__ == "__main__":
     programs = {
         "count-to-three": count_to_three,
         "worker": worker,
+        "cleaning-worker": cleaning_worker,
         "chaos": chaos,
         "gang": gang,
         "holder": holder,

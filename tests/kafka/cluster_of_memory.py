@@ -133,6 +133,23 @@ class Cluster:
         self.entries(feed)
         return self.topics[feed.topic].begins.get(feed.partition, 0)
 
+    def compact(self, feed: Feed) -> int:
+        """Clean a partition as a broker does whose tombstones have waited for long enough; return how many records went.
+
+        The newest record of each key stays, unless it is a tombstone. What the broker would still write to is no exception.
+        """
+        with self.lock:
+            entries = self.entries(feed)[: self.stable_end(feed)]
+            newest = {one.record.key: at for at, one in enumerate(entries) if one.record is not None}
+            gone = [
+                one
+                for at, one in enumerate(entries)
+                if one.record is not None and (newest[one.record.key] != at or one.record.value is None)
+            ]
+            for one in gone:
+                one.record = None
+            return len(gone)
+
     def write(self, transaction: Transaction, records: Sequence[Out]) -> list[int]:
         """Append records of an open transaction; return their offsets."""
         offsets: list[int] = []

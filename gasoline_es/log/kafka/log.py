@@ -173,6 +173,7 @@ class KafkaLog(Log):
         self.log_id = log_id
         self.remote = True
         self.appends_apart = True
+        self.cleared_by_key = True
         self.time_unit_us = 1_000
         self.derived = derived
         self._driver: Final = driver
