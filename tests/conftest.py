@@ -35,9 +35,11 @@ def shared(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _same_path() -> Iterator[None]:
     """What a command puts in Python's path, for as long as the process lives, is gone with the test."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = [*sys.path]
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture
