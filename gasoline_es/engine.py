@@ -39,6 +39,7 @@ _log = EngineLog(__name__)
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from gasoline_es.log.archive import Archive
     from gasoline_es.runtime.tracing import TracerProvider, Tracing
 
 
@@ -123,6 +124,7 @@ class Gasoline(Client):
         pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
         compact_every: float | timedelta | None = None,
+        archive: str | None = None,
     ) -> Worker:
         """Run these workflows in this process while ``async with gasoline.worker([…])`` lasts.
 
@@ -136,13 +138,19 @@ class Gasoline(Client):
         ``pipelines``: ingest these topics while it runs (:meth:`ingest`).
         ``prune_after``: seconds after its end, prune a workflow as its definition's ``prune=`` says (semantics.md §10), in the
         partitions that this worker owns. Nobody prunes anything unless this is given.
+        ``archive``: a directory; what is pruned is durable in files there before it is let go of (docs/guides/pruning.md).
         ``compact_every``: so often, in seconds, clean the log (``Log.compact``), slowly and in a thread; while another process
         cleans, a turn is passed. On Kafka the brokers do that, and this does nothing but say so.
 
         Raises: DefinitionError: two definitions share a name, or this process already runs a worker. ValueError: a length of
-            time is none. ExtraMissing: metrics need ``pip install "gasoline_es[metrics]"``. On entering, GasolineError: the
+            time is none, or there is an archive and nothing is pruned. ExtraMissing: metrics need
+            ``pip install "gasoline_es[metrics]"``, an archive ``[archive]``. On entering, GasolineError: the
             port cannot be had; TopicRefused: the topic of a pipeline, or of its dead letters, is not there.
         """
+        if archive is not None and prune_after is None:
+            raise ValueError(
+                f"archive={archive!r} says where histories go that are pruned, and nothing is: give prune_after="
+            )
         if projections:
             open_store(self._node.log, store).close()  # whether the URL is of a store shows now
         worker = ProjectingWorker(
@@ -158,6 +166,7 @@ class Gasoline(Client):
             beside=[self.ingest(one) for one in pipelines],
             prune_after_us=None if prune_after is None else duration_us(prune_after, "prune_after"),
             compact_every_us=None if compact_every is None else duration_us(compact_every, "compact_every"),
+            archive=None if archive is None else _archive(self._node, archive),
         )
         self._worker = worker
         return worker
@@ -177,6 +186,7 @@ class Gasoline(Client):
         pipelines: Sequence[Pipeline[Any]] = (),
         prune_after: float | timedelta | None = None,
         compact_every: float | timedelta | None = None,
+        archive: str | None = None,
     ) -> None:
         """Run these workflows until SIGTERM or SIGINT; a second one gives up the running activities at once.
 
@@ -195,6 +205,7 @@ class Gasoline(Client):
             pipelines=pipelines,
             prune_after=prune_after,
             compact_every=compact_every,
+            archive=archive,
         )
         await worker.run()
 
@@ -320,6 +331,12 @@ def _tracing(asked: bool | TracerProvider, namespace: str) -> Tracing | None:
             f"`get_tracer`, as `opentelemetry.sdk.trace.TracerProvider()`"
         )
     return Tracing(None if asked is True else asked, namespace)
+
+
+def _archive(node: Node, directory: str) -> Archive:
+    from gasoline_es.log.archive import Archive  # zstandard is loaded where it is asked for
+
+    return Archive(directory, node.log.incarnation)
 
 
 def _metrics(node: Node, port: int, host: str) -> Exposition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 
 import gasoline_es.shadowing  # noqa: F401  # pyright: ignore[reportUnusedImport]  # before `projections`
 from gasoline_es.definitions import Workflow
@@ -21,6 +21,9 @@ from gasoline_es.runtime.worker import EVICT_AFTER_S, MAX_CONCURRENCY, STOP_LIMI
 from projections.definition import Projection, check_projections
 from projections.running import KeptUp, Notice, Runner
 from projections.stores.opening import open_store
+
+if TYPE_CHECKING:
+    from gasoline_es.log.archive import Archive
 
 _log = EngineLog("gasoline_es.projections")
 
@@ -141,6 +144,7 @@ class ProjectingWorker(Worker):
         beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
         compact_every_us: int | None = None,
+        archive: Archive | None = None,
     ) -> None:
         super().__init__(
             node,
@@ -153,6 +157,7 @@ class ProjectingWorker(Worker):
             beside=beside,
             prune_after_us=prune_after_us,
             compact_every_us=compact_every_us,
+            archive=archive,
         )
         self._given: Final = check_projections(projections)
         self._store_url: Final = store_url

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core.commands import Prune
-from gasoline_es.core.ports import Prunable
+from gasoline_es.core.ports import Prunable, Views
 from gasoline_es.core.state import Summary, ended
+from gasoline_es.runtime.archiving import archive_all
 from gasoline_es.runtime.calls import Calls
 from gasoline_es.runtime.node import Node
+
+if TYPE_CHECKING:
+    from gasoline_es.log.archive import Archive
 
 AT_A_TIME: Final = 100
 """So many are pruned by one call of the log: durable together, before the next are asked for."""
@@ -32,18 +36,31 @@ class PruneInfo:
 
 
 async def prune_history(
-    node: Node, calls: Calls, by: str, wanted: Prunable, reason: str | None, *, dry_run: bool
+    node: Node,
+    calls: Calls,
+    by: str,
+    wanted: Prunable,
+    reason: str | None,
+    archive: Archive | None = None,
+    *,
+    dry_run: bool,
 ) -> PruneInfo:
     """Prune the histories of those that match now, some at a time. Each is looked at again where its owner decides it.
+
+    ``archive``: each is durable there before, and pruned only if it is then what was archived.
 
     Raises: NoOwner, LogError, RecordTooLarge: as of any call. Those of the times before are pruned.
     """
     names: Counter[str] = Counter()
     events = 0
-    async for some in _matching(node, wanted):
+    async for index, views, some in _matching(node, wanted):
         done = some
         if not dry_run:
-            commands = [Prune(one.id, by, wanted.before_us, by_rule=False, reason=reason) for one in some]
+            archived = {} if archive is None else await archive_all(archive, node, index, views, some)
+            commands = [
+                Prune(one.id, by, wanted.before_us, by_rule=False, reason=reason, seq=archived.get(one.id))
+                for one in some
+            ]
             replies = await calls.decide_many(commands)
             for reply in replies:
                 if reply.error is not None:
@@ -54,9 +71,9 @@ async def prune_history(
     return PruneInfo(dry_run, names.total(), dict(names.most_common()), events)
 
 
-async def _matching(node: Node, wanted: Prunable) -> AsyncIterator[list[Summary]]:
+async def _matching(node: Node, wanted: Prunable) -> AsyncIterator[tuple[int, Views, list[Summary]]]:
     for index in range(node.log.partition_count):
         after = (-1, "")
-        while some := (await node.viewing.views(index)).prunable(wanted, after, AT_A_TIME):
-            yield some
+        while some := (views := await node.viewing.views(index)).prunable(wanted, after, AT_A_TIME):
+            yield index, views, some
             after = ended(some[-1])

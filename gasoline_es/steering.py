@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 
 from gasoline_es.asking import Asking
@@ -106,6 +107,7 @@ class Steering(Asking):
         age: float | timedelta,
         name: str | None = None,
         reason: str | None = None,
+        archive: str | None = None,
         dry_run: bool = False,
     ) -> PruneInfo:
         """Prune the histories of workflows that ended so long ago, whatever their definitions say; say how many (§10).
@@ -113,10 +115,13 @@ class Steering(Asking):
         Only those that are complete or cancelled: the dead and the silenced keep theirs. Input, state, output or error and tags
         stay, and ``output()`` still answers. What is given up is out of every view when this returns, and is removed from the
         log when that is cleaned. ``age``: seconds since the end. ``name``: of the workflow. ``reason``: why, for the event.
-        ``dry_run``: only say how many. Called again, it finds none of them. A hundred at a time, each durable before the next.
+        ``archive``: a directory; each history is durable in files there before it is given up (docs/guides/pruning.md).
+        ``dry_run``: only say how many; nothing is archived. Called again, it finds none of them. A hundred at a time, each
+        durable before the next.
 
         Raises: ValueError, TypeError: that is no age, or the reason is too long. DefinitionError: that can be no name.
-            NoOwner, LogError, RecordTooLarge: those of the times before are pruned.
+            ExtraMissing: an archive needs ``pip install "gasoline_es[archive]"``. NoOwner, LogError, RecordTooLarge, also
+            NoSpace of the archive: those of the times before are pruned.
         """
         age_us = duration_us(age, "age")
         if name is not None:
@@ -128,7 +133,12 @@ class Steering(Asking):
             self._outside("prune_history")
         else:
             self._writable("prune_history")
-        return await prune_history(self._node, self._calls, self._by, wanted, reason, dry_run=dry_run)
+        if archive is None or dry_run:
+            return await prune_history(self._node, self._calls, self._by, wanted, reason, dry_run=dry_run)
+        from gasoline_es.log.archive import Archive  # zstandard is loaded where it is asked for
+
+        with closing(Archive(archive, self._node.log.incarnation)) as archiving:
+            return await prune_history(self._node, self._calls, self._by, wanted, reason, archiving, dry_run=False)
 
     async def rerun(
         self, workflow_id: str, from_location: str, *, fork: bool = False, dry_run: bool = False

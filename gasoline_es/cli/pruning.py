@@ -17,7 +17,12 @@ from gasoline_es.pruning import PruneInfo
 
 
 def prune_history(
-    settings: Settings, name: str | None, older_than: str | None, dry_run: bool, as_json: bool | None
+    settings: Settings,
+    name: str | None,
+    older_than: str | None,
+    archive: str | None,
+    dry_run: bool,
+    as_json: bool | None,
 ) -> None:
     """Do it, or with ``dry_run`` only look, and say what it came to.
 
@@ -28,16 +33,16 @@ def prune_history(
         raise Misuse("say which: --name NAME or --older-than AGE, or both")
     age_us = length_of("--older-than", older_than) or 0
     require_namespace(settings, settings.namespace or DEFAULT_NAMESPACE)
-    info = asyncio.run(_done(settings, name, age_us / 1e6, dry_run=dry_run))
+    info = asyncio.run(_done(settings, name, age_us / 1e6, archive, dry_run=dry_run))
     if output.json:
         output.object(dataclasses.asdict(info))
     else:
         _show(info, output)
 
 
-async def _done(settings: Settings, name: str | None, age_s: float, *, dry_run: bool) -> PruneInfo:
+async def _done(settings: Settings, name: str | None, age_s: float, archive: str | None, *, dry_run: bool) -> PruneInfo:
     async with looking(settings) if dry_run else deciding(settings) as gasoline:
-        return await gasoline.prune_history(name=name, age=age_s, dry_run=dry_run)
+        return await gasoline.prune_history(name=name, age=age_s, archive=archive, dry_run=dry_run)
 
 
 def _show(info: PruneInfo, output: Output) -> None:

@@ -109,6 +109,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            envvar="GASOLINE_ARCHIVE",
+            help="Write what is pruned to files there, before it is.",
+            show_default=False,
+        ),
+    ] = None,
     compact_every: Annotated[
         str | None,
         typer.Option(
@@ -153,6 +162,7 @@ def run(
       gasoline --log file:./data worker shop.orders --projections shop.views
       gasoline --log file:./data worker shop.orders --pipelines shop.intake
       gasoline --log file:./data worker shop.orders --prune-after 30d --compact-every 1h
+      gasoline --log file:./data worker shop.orders --prune-after 30d --archive ./archive
       gasoline --log file:./data worker shop.orders --metrics-port 9464
 
     Exit status: 0 stopped; 1 the log failed in this process, which has to start anew; 2 used wrongly; 128 and the number
@@ -173,6 +183,7 @@ def run(
             past_lost=past_lost or (),
             prune_after=prune_after,
             compact_every=compact_every,
+            archive=archive,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
         )
@@ -193,6 +204,7 @@ def _run(
     past_lost: Sequence[str],
     prune_after: str | None,
     compact_every: str | None,
+    archive: str | None,
     metrics_port: int | None,
     metrics_host: str | None,
 ) -> None:
@@ -202,6 +214,10 @@ def _run(
     if metrics_host is not None and metrics_port is None:
         raise Misuse(
             f"--metrics-host {metrics_host!r} says where metrics are served, and nothing serves any: give --metrics-port"
+        )
+    if archive is not None and prune_after is None:
+        raise Misuse(
+            f"--archive {archive!r} says where histories go that are pruned, and nothing is: give --prune-after"
         )
     source = context.get_parameter_source("store")  # the variable may be there for other commands
     if store is not None and projections is None and source is not None and source.name == "COMMANDLINE":
@@ -225,6 +241,7 @@ def _run(
         pipelines=_pipelines(pipelines, past_lost),
         prune_after_us=length_of("--prune-after", prune_after),
         compact_every_us=length_of("--compact-every", compact_every),
+        archive=archive,
     )
 
 

@@ -170,7 +170,20 @@ def get(
 
 
 @commands.command(short_help="Show all that happened to one workflow.")
-def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Json = None) -> None:
+def history(
+    context: typer.Context,
+    id: WorkflowId,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Read what was archived there before it was pruned, and not the log.",
+            show_default=False,
+        ),
+    ] = None,
+    full: Full = False,
+    json: Json = None,
+) -> None:
     """Show all that happened to one workflow, as a tree of its steps by location; as JSON, its events as recorded.
 
     Each step shows its attempts, times, input and output. What happened to the workflow as a whole stands between the
@@ -184,6 +197,7 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
       gasoline workflow history 0190f3a2-7c1e-7d05-9b3a-5f2c81e40a3f
       gasoline workflow history ID --text --full | less
       gasoline workflow history ID --json | jq -c '[.seq, .type, .data]'
+      gasoline workflow history ID --archive ./archive
       gasoline workflow history ID | jq '.data | select(.location == "{4, 1, 2}")'
 
     \b
@@ -194,6 +208,11 @@ def history(context: typer.Context, id: WorkflowId, full: Full = False, json: Js
     from gasoline_es.cli.single import history_records
 
     output = Output(json)
+    if archive is not None:
+        from gasoline_es.cli.archived import show_history
+
+        show_history(id, archive, output, full=full)
+        return
     with reading(settings_of(context)) as log:
         records = history_records(log, id)
         if output.json:
@@ -424,6 +443,12 @@ def prune_history(
         str | None,
         typer.Option(metavar="AGE", help="Only those that ended so long ago: 90s, 15m, 2h, 7d.", show_default=False),
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Write each history to files there, before it is given up.", show_default=False
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many they are.")] = False,
     json: Json = None,
 ) -> None:
@@ -438,6 +463,7 @@ def prune_history(
     Examples:
       gasoline workflow prune-history --name fulfil --older-than 30d --dry-run
       gasoline workflow prune-history --older-than 365d
+      gasoline workflow prune-history --older-than 365d --archive ./archive
 
     \b
     JSON keys: dry_run, workflows (how many), names {name: how many}, events (how
@@ -445,4 +471,4 @@ def prune_history(
     """
     from gasoline_es.cli.pruning import prune_history
 
-    prune_history(settings_of(context), workflow_name(name), older_than, dry_run, json)
+    prune_history(settings_of(context), workflow_name(name), older_than, archive, dry_run, json)

@@ -41,6 +41,7 @@ def work(
     pipelines: Sequence[Pipeline[Any]] = (),
     prune_after_us: int | None = None,
     compact_every_us: int | None = None,
+    archive: str | None = None,
 ) -> None:
     """Run the workflows until a signal. Raises: LogFailed and others of its kind. GasolineError: spans need the extra."""
     log_to_stderr()
@@ -63,6 +64,7 @@ def work(
                     pipelines=pipelines,
                     prune_after=None if prune_after_us is None else timedelta(microseconds=prune_after_us),
                     compact_every=None if compact_every_us is None else timedelta(microseconds=compact_every_us),
+                    archive=archive,
                 )
 
     early.run(run())

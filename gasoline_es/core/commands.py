@@ -136,8 +136,8 @@ class Rerun:
 class Prune:
     """Prune a workflow that is over since before ``before_us``, if it still is when this is decided; else leave it alone.
 
-    ``by_rule``: as its definition says; else its history, whatever that says. The reply says with ``created`` whether this
-    command did it.
+    ``by_rule``: as its definition says; else its history, whatever that says. ``seq``: only if its last event still has this
+    number, as when it was archived. The reply says with ``created`` whether this command did it.
     """
 
     TYPE: ClassVar[str] = "prune"
@@ -146,6 +146,7 @@ class Prune:
     before_us: int
     by_rule: bool
     reason: str | None = None
+    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ def eligible(summary: Summary, command: Prune) -> bool:
 
     The dead, the silenced and whatever still runs or sleeps never are: somebody may yet want to know, or to go on.
     """
+    if command.seq is not None and command.seq != summary.seq:  # it is not any more what was archived
+        return False
     return Prunable(command.before_us, by_rule=command.by_rule).match(summary)
 
 

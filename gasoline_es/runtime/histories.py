@@ -7,7 +7,7 @@ whoever wants to see the others reads the partition's events from the workflow's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -39,6 +39,29 @@ async def history(workflow_id: str, log: Log, topic: str, partition: int, views:
         await asyncio.sleep(0)
     _require_all(workflow_id, located, len(events))
     return events
+
+
+async def records_of(workflow_id: str, log: Log, topic: str, partition: int, views: Views) -> AsyncIterator[Record]:
+    """Yield the records of all events of a workflow, also those that its loops have forgotten; others have turns meanwhile.
+
+    Raises: LogError where the log does not hold them.
+    """
+    located = views.located(workflow_id)
+    if not located.forgotten:
+        for at in range(0, len(located.offsets), SCAN_CHUNK):
+            some = slice(at, at + SCAN_CHUNK)
+            for record in log.read_at(topic, partition, located.offsets[some], located.places[some]):
+                yield record
+            await asyncio.sleep(0)
+        return
+    count = 0
+    passed = log.read(topic, partition, located.first, located.last + 1)
+    while chunk := list(islice(passed, SCAN_CHUNK)):
+        for record, _ in _of(workflow_id, chunk):
+            count += 1
+            yield record
+        await asyncio.sleep(0)
+    _require_all(workflow_id, located, count)
 
 
 async def values_of(subject: str, log: Log, topic: str, partition: int) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gasoline_es.core import events as ev
 from gasoline_es.core.commands import Prune
@@ -12,8 +12,12 @@ from gasoline_es.core.ports import Prunable
 from gasoline_es.core.state import OVER, Summary, ended
 from gasoline_es.engine_log import EngineLog
 from gasoline_es.errors import LogError
+from gasoline_es.runtime.archiving import archive_all
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.partition import Partition
+
+if TYPE_CHECKING:
+    from gasoline_es.log.archive import Archive
 
 _log = EngineLog(__name__)
 
@@ -28,15 +32,24 @@ _BEGIN: Final = (-1, "")
 
 
 class Pruner:
-    """Prunes the workflows that ended ``age_us`` ago, as their definitions say. Each is looked at once, and each hour again."""
+    """Prunes the workflows that ended ``age_us`` ago, as their definitions say. Each is looked at once, and each hour again.
 
-    def __init__(self, node: Node, age_us: int) -> None:
+    ``archive``: what is to be pruned is durable there before that is recorded (0046).
+    """
+
+    def __init__(self, node: Node, age_us: int, archive: Archive | None = None) -> None:
         self._node = node
+        self._archive = archive
         self._age_us = age_us
         self._after: dict[int, tuple[int, str]] = {}
         """By partition, the last workflow that was looked at: when it ended, and its id."""
         self._walk_again = 0.0
         self.every_s: Final = min(max(age_us / 1e7, LOOK_FIRST_S), LOOK_MAX_S)
+
+    def close(self) -> None:
+        """Let go of the archive's file."""
+        if self._archive is not None:
+            self._archive.close()
 
     async def look(self) -> int:
         """Prune what may be pruned now; return how many workflows were. What fails is logged, and tried again."""
@@ -78,10 +91,16 @@ class Pruner:
     async def _prune(self, partition: Partition, some: Sequence[Summary], wanted: Prunable) -> int:
         """Prune some workflows, durable on return. Raises: LogError."""
         ready = [one for one in some if await self._may_go(partition, one)]
+        archived: dict[str, int] = {}
+        if ready and self._archive is not None:
+            archived = await archive_all(self._archive, self._node, partition.index, partition.views, ready)
         if not ready or self._node.partitions.get(partition.index) is not partition:
             return 0
         by = f"worker {self._node.log.incarnation}"
-        replies = [partition.decide(Prune(one.id, by, wanted.before_us, by_rule=True)) for one in ready]
+        replies = [
+            partition.decide(Prune(one.id, by, wanted.before_us, by_rule=True, seq=archived.get(one.id)))
+            for one in ready
+        ]
         durable: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
 
         def done(error: LogError | None) -> None:

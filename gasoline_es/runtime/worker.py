@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from gasoline_es.definitions import Workflow
 from gasoline_es.engine_log import EngineLog
@@ -22,6 +22,9 @@ from gasoline_es.runtime.loop_watch import LoopWatch, end_at_once
 from gasoline_es.runtime.node import Node
 from gasoline_es.runtime.pruner import Pruner
 from gasoline_es.runtime.rebalancing import Rebalancing
+
+if TYPE_CHECKING:
+    from gasoline_es.log.archive import Archive
 
 _log = EngineLog(__name__)
 
@@ -66,6 +69,7 @@ class Worker:
         beside: Sequence[Beside] = (),
         prune_after_us: int | None = None,
         compact_every_us: int | None = None,
+        archive: Archive | None = None,
     ) -> None:
         if type(version) is not int or version < 0:
             raise ValueError(f"a worker's version is a whole number from 0 up (a build time, say), not {version!r}")
@@ -83,7 +87,7 @@ class Worker:
         self._announcement = Announcement(node, self.registry)
         self._exposition = exposition
         self._beside = beside
-        self.pruner: Final = None if prune_after_us is None else Pruner(node, prune_after_us)
+        self.pruner: Final = None if prune_after_us is None else Pruner(node, prune_after_us, archive)
         """Prunes what is old enough; None: nobody does here."""
         self.cleaning: Final = None if compact_every_us is None else Cleaning(node, compact_every_us)
         """Cleans the log now and then; None: nobody does here."""
@@ -192,6 +196,8 @@ class Worker:
                 answered = await self._wind_down(driver, limit)
             finally:
                 self._let_go(driver)
+                if self.pruner is not None:
+                    self.pruner.close()
                 if sharing is not None:
                     sharing.leave()
             if answered and sharing is not None and self._node.failure is None and sharing.others:

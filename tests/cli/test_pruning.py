@@ -136,3 +136,34 @@ def test_log_compact_removes_what_was_pruned_and_nobody_is_told_otherwise(url: s
     assert invoke("--log", url, "workflow", "list").objects == listed
     told = invoke("--log", url, "log", "compact", "--text", columns=80).stdout
     assert "its workflow was pruned" not in told
+
+
+def test_archived_histories_are_shown_from_their_files(url: str, tmp_path: Path) -> None:
+    """docs/design/0046: as they were, also once nothing of them is on the log; what is cut off is said."""
+    directory = f"{tmp_path}/archive"
+    ids = [one["id"] for one in invoke("--log", url, "workflow", "list", "--name", "archive").objects]
+    before = [invoke("--log", url, "workflow", "history", one).stdout for one in ids]
+    command = ("--log", url, "workflow", "prune-history", "--name", "archive", "--archive", directory)
+    assert invoke(*command, "--dry-run").objects[0]["workflows"] == 2
+    assert not Path(directory).exists()
+    assert invoke(*command).objects[0]["workflows"] == 2
+    shown = [invoke("workflow", "history", one, "--archive", directory) for one in ids]
+    assert [(one.status, one.stderr) for one in shown] == [(0, "")] * 2
+    assert [one.stdout for one in shown] == before
+    assert "measure" in invoke("workflow", "history", ids[0], "--archive", directory, "--text").stdout
+    (file,) = Path(directory).iterdir()
+    with file.open("ab") as torn:
+        torn.write(file.read_bytes()[:20])
+    said = invoke("workflow", "history", ids[0], "--archive", directory)
+    assert (said.status, said.stdout) == (0, before[0])
+    assert "is cut off" in said.stderr
+    unknown = invoke("workflow", "history", "01890000-0000-7000-8000-000000000000", "--archive", directory)
+    assert unknown.status == 1
+    assert "was not found in the archive" in unknown.stderr
+    nowhere = invoke("workflow", "history", ids[0], "--archive", f"{tmp_path}/nowhere")
+    assert (nowhere.status, "cannot be read" in nowhere.stderr) == (1, True)
+
+
+def test_worker_that_archives_has_to_prune(url: str, tmp_path: Path) -> None:
+    done = invoke("--log", url, "worker", "tests.engine.workflows", "--archive", str(tmp_path / "archive"))
+    assert (done.status, "give --prune-after" in done.stderr) == (2, True)

@@ -26,6 +26,7 @@ HEAVY = (
     "rich",
     "typer",
     "watchfiles",
+    "zstandard",
 )
 # Of no layer: nothing in the packages imports them, which the test below holds.
 APART = frozenset({"gasoline_es.persistence", "gasoline_es.testing"})
