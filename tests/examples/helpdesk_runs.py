@@ -24,6 +24,8 @@ SCRIPT = ROOT / "examples" / "helpdesk.py"
 SAMPLE = ROOT / "examples" / "helpdesk-sample.jsonl"
 
 Line = dict[str, str]
+OVERLOADED = "the event loop has more to do than it can"
+"""What a worker says on a machine that has others to serve: how it shares the work then."""
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
@@ -40,9 +42,10 @@ def run(path: Path, log: Path, *options: str, timeout_s: float = 100) -> subproc
 
 
 def summary(path: Path, log: Path, timeout_s: float = 100) -> str:
-    """The text of ``--json``, from a run that must go well and say nothing else."""
+    """The text of ``--json``, from a run that must go well and say nothing else, but that the machine has much to do."""
     done = run(path, log, "--json", timeout_s=timeout_s)
-    assert done.stderr == "", done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith(OVERLOADED)]
+    assert said == [], done.stderr
     assert done.returncode == 0
     return done.stdout
 
