@@ -316,11 +316,12 @@ async def test_the_blocking_client_takes_the_span_that_is_current_in_its_caller(
 async def test_worker_in_another_process_goes_on_with_the_clients_trace(any_world: World, spans: Spans) -> None:
     """The command carries the traceparent through the inbox; the worker's own provider makes the rest."""
     at_work = Spans()
-    await traced(any_world, at_work, fulfil)
+    worker = await traced(any_world, at_work, fulfil)
     client = await traced(any_world, spans)
     with spans.tracer.start_as_current_span("request"):
         handle = await soon(client.gasoline.dispatch(fulfil, 5))
     await soon(handle.output())
+    await worker.settle()  # the client may read what is durable before the worker knows that it is
     assert spans.names == ["dispatch fulfil", "request"]
     assert at_work.names == ["activity charge", "workflow fulfil"]
     dispatch = spans.one("dispatch fulfil")
@@ -598,10 +599,11 @@ async def test_nothing_is_recorded_where_there_is_no_sdk() -> None:
 
 async def test_sampler_of_the_client_decides_for_the_whole_trace(world: World) -> None:
     client_spans, worker_spans = Spans(ParentBased(ALWAYS_OFF)), Spans()
-    await traced(world, worker_spans, fulfil)
+    worker = await traced(world, worker_spans, fulfil)
     client = await traced(world, client_spans)
     handle = await soon(client.gasoline.dispatch(fulfil, 5))
     await soon(handle.output())
+    await worker.settle()
     traceparent = (await client.gasoline.history(handle.id))[0].traceparent
     assert traceparent is not None
     assert int(traceparent.rpartition("-")[2], 16) & 1 == 0  # the flag "sampled"
